@@ -1,0 +1,65 @@
+"""Settings: a frozen dataclass read once from the environment and an optional headrace.toml.
+
+Each field names its environment variable in its metadata (see `setting`). In the file the same variable is the key in
+lower case without the prefix: HEADRACE_QUEUE_DEPTH is ``queue_depth``. The environment wins. A bad value is refused
+with its key.
+"""
+
+import dataclasses
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+PREFIX = "HEADRACE_"
+SettingsT = TypeVar("SettingsT")
+
+
+class BadSetting(ValueError):
+    """A setting's value cannot be used; the message names the key and the value."""
+
+
+def setting(variable: str, default: Any, help: str, *, at_least: float | None = None) -> Any:
+    """A settings field, set by the environment variable HEADRACE_<variable>."""
+    metadata = {"variable": PREFIX + variable, "help": help, "at_least": at_least}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def read_settings(cls: type[SettingsT], environ: Mapping[str, str] | None = None) -> SettingsT:
+    """An instance of the settings dataclass `cls`. Raises BadSetting."""
+    environ = os.environ if environ is None else environ
+    in_file = _read_file(environ.get(PREFIX + "CONFIG"))
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        variable = field.metadata["variable"]
+        raw = environ.get(variable, in_file.get(variable.removeprefix(PREFIX).lower()))
+        if raw is not None and raw != "":
+            values[field.name] = _convert(variable, raw, type(field.default), field.metadata["at_least"])
+    return cls(**values)
+
+
+def _read_file(path: str | None) -> dict[str, Any]:
+    chosen = Path(path or "headrace.toml")
+    if path is None and not chosen.exists():
+        return {}
+    try:
+        return tomllib.loads(chosen.read_text())
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise BadSetting(f"HEADRACE_CONFIG={chosen}: {error}") from error
+
+
+def _convert(variable: str, raw: Any, kind: type, at_least: float | None) -> Any:
+    try:
+        if kind is bool:
+            value: Any = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[str(raw).lower()]
+        else:
+            value = kind(raw)
+    except (KeyError, ValueError) as error:
+        raise BadSetting(f"{variable}={raw!r}: expected {_names[kind]}") from error
+    if at_least is not None and not value >= at_least:
+        raise BadSetting(f"{variable}={raw!r}: must be at least {at_least}")
+    return value
+
+
+_names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}

@@ -1,0 +1,55 @@
+"""Events: what a worker tells the world about a job, in the order of the job's replay list.
+
+The replay list holds one encoded Event an entry; an Event's sequence number is its place in that list, from 1.
+A frame is what one engine step publishes: ``[[job_id, sequence_number, event], ...]`` in msgpack. The Lua scripts
+build frames out of encoded events, so nothing is published that was not appended first.
+"""
+
+from typing import Literal
+
+import msgspec
+
+FinishReason = Literal["stop", "length"]
+TerminalState = Literal["succeeded", "failed", "cancelled", "expired"]
+
+
+class Delta(msgspec.Struct, frozen=True, array_like=True, tag="delta"):
+    """The tokens one step added to one choice. `text` is empty while a character or stop string is incomplete."""
+
+    choice: int
+    token_ids: tuple[int, ...]
+    text: str
+    finish: FinishReason | None = None
+
+
+class Terminal(msgspec.Struct, frozen=True, array_like=True, tag="terminal"):
+    """The one last event of a job. `code` and `message` say why, unless the job succeeded."""
+
+    state: TerminalState
+    code: str = ""
+    message: str = ""
+    num_prompt_tokens: int = 0
+    num_completion_tokens: int = 0
+    num_cached_tokens: int = 0
+
+
+Event = Delta | Terminal
+
+_encoder = msgspec.msgpack.Encoder()
+_event_decoder = msgspec.msgpack.Decoder(Event)
+_frame_decoder = msgspec.msgpack.Decoder(list[tuple[str, int, Event]])
+
+
+def encode_event(event: Event) -> bytes:
+    return _encoder.encode(event)
+
+
+def decode_event(data: bytes) -> Event:
+    """Raises msgspec.DecodeError when the bytes are not an Event."""
+    decoded: Event = _event_decoder.decode(data)
+    return decoded
+
+
+def decode_frame(data: bytes) -> list[tuple[str, int, Event]]:
+    """(job id, sequence number, event) of each row. Raises msgspec.DecodeError on foreign bytes."""
+    return _frame_decoder.decode(data)

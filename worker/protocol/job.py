@@ -1,0 +1,82 @@
+"""A Job: everything a worker needs to generate an answer, as it lies in Redis."""
+
+import secrets
+from enum import IntEnum
+
+import msgspec
+
+RANDOM_HEX_DIGITS = 32  # 128 bits: an id cannot be guessed, so it can also serve to resume a stream
+ENDPOINT_PREFIXES = {"chat.completions": "chatcmpl", "completions": "cmpl"}
+
+
+class JobClass(IntEnum):
+    """Order in which queued work is claimed; each class has bounds of its own."""
+
+    INTERACTIVE = 0
+    BATCH = 1
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the next token is chosen and when to stop. All values are already validated and normalised."""
+
+    max_tokens: int
+    seed: int  # minted by the API when the request has none: a retry after a crash must draw the same tokens
+    temperature: float = 1.0  # 0 means greedy
+    top_p: float = 1.0
+    top_k: int = 0  # 0 means off
+    min_p: float = 0.0
+    stop: tuple[str, ...] = ()
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One admitted request. Each prompt becomes one Sequence, whose choice index is its place in `prompts`."""
+
+    id: str
+    pool: str  # the served model's name; all keys of a pool share one Redis Cluster slot
+    tenant: str
+    prompts: tuple[tuple[int, ...], ...]  # token ids
+    sampling: SamplingParams
+    job_class: JobClass = JobClass.INTERACTIVE
+    created_s: int = 0  # Unix time, the `created` of every chunk
+    timeout_ms: int = 0  # from admission to the terminal event
+    expected_tokens: int = 0  # tokens each prompt may reasonably generate; at most sampling.max_tokens
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return sum(len(prompt) for prompt in self.prompts)
+
+    @property
+    def cost(self) -> int:
+        """Tokens this job is counted for in the queue's bounds and in the fair order."""
+        return self.num_prompt_tokens + len(self.prompts) * self.expected_tokens
+
+
+def mint_job_id(endpoint: str, pool: str) -> str:
+    """A new id such as ``chatcmpl-smollm2-135m-<32 hex digits>``: unguessable, and it names its pool."""
+    return f"{ENDPOINT_PREFIXES[endpoint]}-{pool}-{secrets.token_hex(RANDOM_HEX_DIGITS // 2)}"
+
+
+def pool_of(job_id: str) -> str | None:
+    """The pool named in a job id, or None when the text cannot be a job id."""
+    prefix, _, rest = job_id.partition("-")
+    pool, _, digits = rest.rpartition("-")
+    is_well_formed = (
+        prefix in ENDPOINT_PREFIXES.values()
+        and pool != ""
+        and len(digits) == RANDOM_HEX_DIGITS
+        and all(c in "0123456789abcdef" for c in digits)
+    )
+    return pool if is_well_formed else None
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Job)
+
+
+def encode_job(job: Job) -> bytes:
+    return _encoder.encode(job)
+
+
+def decode_job(data: bytes) -> Job:
+    """Raises msgspec.DecodeError when the bytes are not a Job."""
+    return _decoder.decode(data)
