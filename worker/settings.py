@@ -9,18 +9,38 @@ from worker.protocol.configuration import setting
 class WorkerSettings:
     redis_url: str = setting("REDIS_URL", "redis://127.0.0.1:8006/0", "Redis or Valkey that holds the queue")
     model: str = setting("MODEL", "", "model folder or hub id; empty means the default model")
-    model_name: str = setting("MODEL_NAME", "", "name under which the model is served; empty: from the folder or hub id")
+    model_name: str = setting(
+        "MODEL_NAME", "", "name under which the model is served; empty: from the folder or hub id"
+    )
     device: str = setting("DEVICE", "auto", "torch device: auto, cpu, cuda, cuda:1 ...")
-    dtype: str = setting("DTYPE", "auto", "auto, float32 or bfloat16; auto takes bfloat16 where the device computes it fast")
+    dtype: str = setting(
+        "DTYPE", "auto", "auto, float32 or bfloat16; auto takes bfloat16 where the device computes it fast"
+    )
     threads: int = setting("THREADS", 0, "compute threads of a worker on the CPU; 0 means one per core", at_least=0)
     page_size: int = setting("PAGE_SIZE", 32, "tokens a KV page holds", at_least=1)
-    kv_memory_gib: float = setting("KV_MEMORY_GIB", 0.0, "memory of the KV pages; 0: 2 GiB on the CPU, else 80 % of the free device memory", at_least=0)
+    kv_memory_gib: float = setting(
+        "KV_MEMORY_GIB",
+        0.0,
+        "memory of the KV pages; 0: 2 GiB on the CPU, else 80 % of the free device memory",
+        at_least=0,
+    )
     max_sequences: int = setting("MAX_SEQUENCES", 64, "sequences that run together in one step", at_least=1)
-    step_tokens: int = setting("STEP_TOKENS", 512, "tokens one step may compute; longer prompts are prefilled in chunks", at_least=1)
-    max_context: int = setting("MAX_CONTEXT", 0, "longest prompt plus answer in tokens; 0 means what the model says", at_least=0)
+    step_tokens: int = setting(
+        "STEP_TOKENS", 512, "tokens one step may compute; longer prompts are prefilled in chunks", at_least=1
+    )
+    max_context: int = setting(
+        "MAX_CONTEXT", 0, "longest prompt plus answer in tokens; 0 means what the model says", at_least=0
+    )
     lease_s: float = setting("LEASE_S", 5.0, "a worker silent for so long loses its jobs to another", at_least=0.5)
     step_limit_s: float = setting("STEP_LIMIT_S", 120.0, "a worker whose step takes longer counts as stuck", at_least=1)
-    grace_s: float = setting("WORKER_GRACE_S", 30.0, "time to finish running jobs on SIGTERM; the rest goes back to the queue", at_least=0)
-    metrics_port: int = setting("WORKER_METRICS_PORT", 8001, "port of the worker's /metrics on loopback; 0 means any free port, -1 none", at_least=-1)
+    grace_s: float = setting(
+        "WORKER_GRACE_S", 30.0, "time to finish running jobs on SIGTERM; the rest goes back to the queue", at_least=0
+    )
+    metrics_port: int = setting(
+        "WORKER_METRICS_PORT",
+        8001,
+        "port of the worker's /metrics on loopback; 0 means any free port, -1 none",
+        at_least=-1,
+    )
     max_attempts: int = setting("MAX_ATTEMPTS", 3, "a job whose worker died so often fails", at_least=1)
     log_level: str = setting("LOG_LEVEL", "info", "debug, info, warning or error")

@@ -52,7 +52,9 @@ def _read_file(path: str | None) -> dict[str, Any]:
 def _convert(variable: str, raw: Any, kind: type, at_least: float | None) -> Any:
     try:
         if kind is bool:
-            value: Any = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[str(raw).lower()]
+            value: Any = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[
+                str(raw).lower()
+            ]
         else:
             value = kind(raw)
     except (KeyError, ValueError) as error:

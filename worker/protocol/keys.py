@@ -1,0 +1,26 @@
+"""Key names. All keys of one pool share the hash tag ``{pool}``: every script runs on one Redis Cluster slot.
+
+The scripts derive every key from the prefix, so this is the one place that spells it. What lies under it:
+
+  counters        hash    depth:<class>, tokens:<class>, running, clock:<class>, tick
+  tenants         hash    tenant -> tokens waiting and running
+  drain           hash    how fast the queue empties: rate (tokens a second), since, tokens, busy_ms, is_backlogged
+  queue:<class>   zset    job -> its place in the fair order
+  suspects        zset    jobs whose worker died -> when; claimed one at a time
+  fair:<class>    zset    tenant -> its last finish tag
+  job:<id>        hash    body, state, tenant, class, cost, sequences, start, rank, fence, attempts, worker,
+                          retention_ms, suspect_len, fingerprint
+  out:<id>        list    the replay list: every Event of the job
+  workers         zset    worker -> lease deadline, ms
+  worker:<name>   hash    what it serves and how it is; claim_number and claim_ids of its last claim; suspect
+  held:<name>     hash    job -> fence
+  deadlines       zset    job -> when it expires, ms
+  watchers        zset    job -> until when somebody is known to want it, ms
+  bell            list    capped doorbell: BLPOP wakes an idle worker
+  idem:<t>:<key>  string  idempotency key of tenant t -> job id
+  frames          channel one frame per engine step
+"""
+
+
+def prefix(pool: str) -> str:
+    return f"headrace:{{{pool}}}:"

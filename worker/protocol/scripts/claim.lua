@@ -1,0 +1,95 @@
+#!lua flags=allow-oom
+-- Claim what a worker's free pages can hold, under a fence. Repeating a claim number returns the same jobs.
+--
+-- KEYS[1] prefix P    ARGV[1] msgpack: worker number room_tokens page_size max_jobs lease_ms fingerprint
+-- P..workers        zset  worker -> lease deadline          P..worker:<name>  hash  claim_number, claim_ids, suspect
+-- P..held:<name>    hash  job -> fence                      P..job:<id>, P..out:<id>  the job and its replay list
+-- P..suspects, P..queue:<class>  zset                       P..counters, P..drain, P..fair:<class>
+--
+-- Returns a list of {job id, fence, encoded job, attempts, {replay entries}}
+
+-- include end_job
+
+local NUM_CLASSES = 2
+local P, a = KEYS[1], cmsgpack.unpack(ARGV[1])
+local me, held = P .. 'worker:' .. a.worker, P .. 'held:' .. a.worker
+local now = now_ms()
+
+local function handed(id, fence)
+  local job = redis.call('HMGET', P .. 'job:' .. id, 'body', 'attempts')
+  return {id, fence, job[1], tonumber(job[2]), redis.call('LRANGE', P .. 'out:' .. id, 0, -1)}
+end
+
+if redis.call('HGET', me, 'claim_number') == tostring(a.number) then
+  local again = {}
+  for id in string.gmatch(redis.call('HGET', me, 'claim_ids'), '%S+') do
+    local fence = redis.call('HGET', held, id)
+    if fence then again[#again + 1] = handed(id, tonumber(fence)) end
+  end
+  return again
+end
+
+local claimed, room, taken_tokens = {}, a.room_tokens, 0
+
+-- False when the job does not fit. Each sequence may waste all but one slot of its last page.
+local function take(id)
+  local key = P .. 'job:' .. id
+  local job = redis.call('HMGET', key, 'cost', 'sequences', 'class', 'start', 'fingerprint')
+  local cost, class = tonumber(job[1]), job[3]
+  local need = cost + tonumber(job[2]) * (a.page_size - 1)
+  if need > room then return false end
+  room, taken_tokens = room - need, taken_tokens + cost
+  leave_queue(P, id, class, cost)
+  redis.call('HINCRBY', P .. 'counters', 'running', 1)
+  local fence = redis.call('HINCRBY', key, 'fence', 1)
+  redis.call('HSET', key, 'state', 'running', 'worker', a.worker, 'fingerprint', job[5] or a.fingerprint)
+  redis.call('HSET', held, id, fence)
+  -- The clock follows the job in service; tenants whose tag it has passed have nothing left to remember.
+  local clock = math.max(tonumber(job[4]), tonumber(redis.call('HGET', P .. 'counters', 'clock:' .. class) or 0))
+  redis.call('HSET', P .. 'counters', 'clock:' .. class, tostring(clock))
+  redis.call('ZREMRANGEBYSCORE', P .. 'fair:' .. class, '-inf', clock)
+  if redis.call('ZCARD', P .. 'queue:' .. class) == 0 then redis.call('DEL', P .. 'fair:' .. class) end
+  claimed[#claimed + 1] = handed(id, fence)
+  return true
+end
+
+redis.call('ZADD', P .. 'workers', now + a.lease_ms, a.worker)
+
+-- One suspect a worker, so that a poison job dies beside as few neighbours as can be.
+local suspect = redis.call('HGET', me, 'suspect')
+if not suspect or not redis.call('HGET', held, suspect) then
+  redis.call('HDEL', me, 'suspect')
+  local first = redis.call('ZRANGE', P .. 'suspects', 0, 0)[1]
+  if first and a.max_jobs > 0 and take(first) then redis.call('HSET', me, 'suspect', first) end
+end
+
+local fits = true
+for class = 0, NUM_CLASSES - 1 do
+  while fits and #claimed < a.max_jobs do
+    local first = redis.call('ZRANGE', P .. 'queue:' .. class, 0, 0)[1]
+    if not first then break end
+    fits = take(first)
+  end
+end
+
+-- The drain rate counts only time during which work was waiting: an idle server is not a slow one.
+local drain = redis.call('HMGET', P .. 'drain', 'since', 'tokens', 'busy_ms', 'is_backlogged', 'rate')
+local drained, busy_ms = tonumber(drain[2] or 0) + taken_tokens, tonumber(drain[3] or 0)
+if drain[4] == '1' then busy_ms = busy_ms + (now - tonumber(drain[1])) else drained = 0 end
+local rate = tonumber(drain[5] or 0)
+if busy_ms >= 2000 then
+  local measured = drained / busy_ms * 1000
+  if rate > 0 then rate = 0.7 * rate + 0.3 * measured else rate = measured end
+  drained, busy_ms = 0, 0
+end
+local is_backlogged = 0
+for class = 0, NUM_CLASSES - 1 do
+  if redis.call('ZCARD', P .. 'queue:' .. class) > 0 then is_backlogged = 1 end
+end
+redis.call('HSET', P .. 'drain', 'since', now, 'tokens', drained, 'busy_ms', busy_ms, 'is_backlogged', is_backlogged,
+  'rate', tostring(rate))
+
+local ids = {}
+for i, job in ipairs(claimed) do ids[i] = job[1] end
+redis.call('HSET', me, 'claim_number', a.number, 'claim_ids', table.concat(ids, ' '))
+return claimed

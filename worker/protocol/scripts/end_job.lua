@@ -1,0 +1,70 @@
+-- Included by every script that can end a job: one way to write the terminal event, so there is exactly one.
+
+local function now_ms()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- A frame is a msgpack array of [job id, sequence number, event]; the events come encoded and are embedded as they are.
+local function publish(P, rows)
+  local n = #rows
+  if n == 0 then return end
+  local header
+  if n < 16 then header = string.char(0x90 + n) else header = '\220' .. string.char(math.floor(n / 256), n % 256) end
+  local parts = {header}
+  for _, row in ipairs(rows) do
+    parts[#parts + 1] = '\147' .. cmsgpack.pack(row[1]) .. cmsgpack.pack(row[2]) .. row[3]
+  end
+  redis.call('PUBLISH', P .. 'frames', table.concat(parts))
+end
+
+local function leave_queue(P, id, class, cost)
+  redis.call('ZREM', P .. 'queue:' .. class, id)
+  redis.call('ZREM', P .. 'suspects', id)
+  redis.call('HINCRBY', P .. 'counters', 'depth:' .. class, -1)
+  redis.call('HINCRBY', P .. 'counters', 'tokens:' .. class, -cost)
+end
+
+local function ring(P)
+  if redis.call('LLEN', P .. 'bell') < 64 then redis.call('RPUSH', P .. 'bell', '1') end
+end
+
+-- Back into the queue, ahead of what has not started. A suspect (its worker died) waits apart.
+local function enqueue_again(P, id, is_suspect)
+  local key = P .. 'job:' .. id
+  local job = redis.call('HMGET', key, 'class', 'cost', 'rank', 'worker')
+  redis.call('HDEL', P .. 'held:' .. job[4], id)
+  redis.call('HSET', key, 'state', 'queued', 'worker', '', 'suspect_len', redis.call('LLEN', P .. 'out:' .. id))
+  redis.call('HINCRBY', P .. 'counters', 'running', -1)
+  redis.call('HINCRBY', P .. 'counters', 'depth:' .. job[1], 1)
+  redis.call('HINCRBY', P .. 'counters', 'tokens:' .. job[1], job[2])
+  if is_suspect then
+    redis.call('ZADD', P .. 'suspects', now_ms(), id)
+  else
+    redis.call('ZADD', P .. 'queue:' .. job[1], tonumber(job[3]) - 1e12, id)
+  end
+  ring(P)
+end
+
+-- Returns the row to publish, or false when the job is unknown or has ended before.
+local function end_job(P, id, state, entry)
+  local key = P .. 'job:' .. id
+  local job = redis.call('HMGET', key, 'state', 'tenant', 'class', 'cost', 'worker', 'retention_ms')
+  if job[1] == 'queued' then
+    leave_queue(P, id, job[3], job[4])
+  elseif job[1] == 'running' then
+    redis.call('HDEL', P .. 'held:' .. job[5], id)
+    redis.call('HINCRBY', P .. 'counters', 'running', -1)
+  else
+    return false
+  end
+  if redis.call('HINCRBY', P .. 'tenants', job[2], -job[4]) <= 0 then redis.call('HDEL', P .. 'tenants', job[2]) end
+  redis.call('ZREM', P .. 'deadlines', id)
+  redis.call('ZREM', P .. 'watchers', id)
+  redis.call('HSET', key, 'state', state)
+  redis.call('HDEL', key, 'body')
+  local seq = redis.call('RPUSH', P .. 'out:' .. id, entry)
+  redis.call('PEXPIRE', key, job[6])
+  redis.call('PEXPIRE', P .. 'out:' .. id, job[6])
+  return {id, seq, entry}
+end

@@ -1,0 +1,55 @@
+#!lua flags=allow-oom
+-- What nobody is left to do: jobs of dead workers go back, deadlines pass, jobs without a watcher end.
+-- Every API and worker process runs it several times a lease; after a gap in that (the broker was down or paused, so
+-- nobody could renew) leases are extended by the gap instead of expiring everyone.
+--
+-- KEYS[1] prefix P    ARGV[1] lease_ms   ARGV[2] max_attempts   ARGV[3..5] encoded terminal events: worker lost,
+--                     expired, abandoned
+-- P..counters  hash  tick         P..workers, P..deadlines, P..watchers  zset -> ms      P..held:<name>  hash
+-- P..job:<id>  hash  attempts     P..suspects  zset
+--
+-- Returns {requeued, failed, expired, abandoned}
+
+-- include end_job
+
+local P = KEYS[1]
+local lease_ms, max_attempts = tonumber(ARGV[1]), tonumber(ARGV[2])
+local now = now_ms()
+local last = tonumber(redis.call('HGET', P .. 'counters', 'tick') or now)
+redis.call('HSET', P .. 'counters', 'tick', now)
+local gap = now - last
+if gap > lease_ms / 2 then
+  for _, name in ipairs({'workers', 'watchers'}) do
+    local flat = redis.call('ZRANGE', P .. name, 0, -1, 'WITHSCORES')
+    for i = 1, #flat, 2 do redis.call('ZADD', P .. name, tonumber(flat[i + 1]) + gap, flat[i]) end
+  end
+  return {0, 0, 0, 0}
+end
+
+local num_requeued, num_failed, rows = 0, 0, {}
+for _, worker in ipairs(redis.call('ZRANGEBYSCORE', P .. 'workers', '-inf', now, 'LIMIT', 0, 16)) do
+  for _, id in ipairs(redis.call('HKEYS', P .. 'held:' .. worker)) do
+    if redis.call('HINCRBY', P .. 'job:' .. id, 'attempts', 1) >= max_attempts then
+      rows[#rows + 1] = end_job(P, id, 'failed', ARGV[3]) or nil
+      num_failed = num_failed + 1
+    else
+      enqueue_again(P, id, true)
+      num_requeued = num_requeued + 1
+    end
+  end
+  redis.call('DEL', P .. 'held:' .. worker, P .. 'worker:' .. worker)
+  redis.call('ZREM', P .. 'workers', worker)
+end
+
+local function end_due(name, state, entry)
+  local num = 0
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', P .. name, '-inf', now, 'LIMIT', 0, 256)) do
+    local row = end_job(P, id, state, entry)
+    if row then rows[#rows + 1], num = row, num + 1 else redis.call('ZREM', P .. name, id) end
+  end
+  return num
+end
+local num_expired = end_due('deadlines', 'expired', ARGV[4])
+local num_abandoned = end_due('watchers', 'cancelled', ARGV[5])
+publish(P, rows)
+return {num_requeued, num_failed, num_expired, num_abandoned}
