@@ -48,7 +48,6 @@ local function take(id)
   local clock = math.max(tonumber(job[4]), tonumber(redis.call('HGET', P .. 'counters', 'clock:' .. class) or 0))
   redis.call('HSET', P .. 'counters', 'clock:' .. class, tostring(clock))
   redis.call('ZREMRANGEBYSCORE', P .. 'fair:' .. class, '-inf', clock)
-  if redis.call('ZCARD', P .. 'queue:' .. class) == 0 then redis.call('DEL', P .. 'fair:' .. class) end
   claimed[#claimed + 1] = handed(id, fence)
   return true
 end

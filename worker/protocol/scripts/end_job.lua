@@ -21,6 +21,8 @@ end
 local function leave_queue(P, id, class, cost)
   redis.call('ZREM', P .. 'queue:' .. class, id)
   redis.call('ZREM', P .. 'suspects', id)
+  -- Nobody waits, so nobody is owed a turn.
+  if redis.call('ZCARD', P .. 'queue:' .. class) == 0 then redis.call('DEL', P .. 'fair:' .. class) end
   redis.call('HINCRBY', P .. 'counters', 'depth:' .. class, -1)
   redis.call('HINCRBY', P .. 'counters', 'tokens:' .. class, -cost)
 end

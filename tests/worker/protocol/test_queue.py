@@ -1,0 +1,318 @@
+"""Admission, fairness and the ways out of the queue, against a real broker."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from tests.worker.protocol.conftest import LEASE_MS, ROOMY
+from worker.protocol.connection import connect
+from worker.protocol.event import Delta, Terminal
+from worker.protocol.job import Job, JobClass
+from worker.protocol.queue import Bounds, JobQueue
+from worker.protocol.worker_lease import ClaimedJob, Row, WorkerLease
+
+NewWorker = Callable[[str], WorkerLease]
+NewJob = Callable[..., Job]
+INFO: dict[str, str | int | float] = {
+    "pool_tokens": 1000, "page_size": 1, "max_context": 500, "fingerprint": "f", "step_age_s": 0.0, "is_draining": 0,
+}  # fmt: skip
+
+
+def admit(queue: JobQueue, job: Job, bounds: Bounds = ROOMY, watch_ms: int = 0, key: str = "") -> str:
+    return queue.admit(job, bounds, watch_ms=watch_ms, retention_ms=60_000, idempotency_key=key).verdict
+
+
+def claim(worker: WorkerLease, number: int = 1, room: int = 10**6, max_jobs: int = 100) -> list[ClaimedJob]:
+    return worker.claim(number, room_tokens=room, page_size=1, max_jobs=max_jobs, fingerprint="f")
+
+
+def keep_ticking_until(queue: JobQueue, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "the queue's clock did not do its work"
+        queue.requeue_expired(LEASE_MS, 3)
+        time.sleep(0.2)
+
+
+def test_800_racing_admissions_against_a_depth_of_50_admit_exactly_50(
+    broker_url: str, pool: str, new_job: NewJob
+) -> None:
+    bounds = Bounds(max_depth=50, max_tokens=10**9, max_tenant_tokens=10**9, max_wait_ms=10**9)
+    verdicts: Counter[str] = Counter()
+
+    def race() -> None:
+        queue = JobQueue(connect(broker_url), pool)
+        verdicts.update([admit(queue, new_job(), bounds) for _ in range(100)])
+
+    threads = [threading.Thread(target=race) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert verdicts == {"admitted": 50, "depth": 750}
+    assert JobQueue(connect(broker_url), pool).snapshot().depth[JobClass.INTERACTIVE] == 50
+
+
+def test_token_bound_counts_prompt_and_expected_answer(queue: JobQueue, new_job: NewJob) -> None:
+    bounds = Bounds(max_depth=10, max_tokens=40, max_tenant_tokens=10**9, max_wait_ms=10**9)
+    assert [admit(queue, new_job(), bounds) for _ in range(3)] == ["admitted", "admitted", "tokens"]
+    assert queue.snapshot().tokens == {JobClass.INTERACTIVE: 36, JobClass.BATCH: 0}
+
+
+def test_batch_jobs_never_use_up_the_interactive_bound(queue: JobQueue, new_job: NewJob) -> None:
+    bounds = Bounds(max_depth=1, max_tokens=10**9, max_tenant_tokens=10**9, max_wait_ms=10**9)
+    assert admit(queue, new_job(job_class=JobClass.BATCH), bounds) == "admitted"
+    assert admit(queue, new_job(job_class=JobClass.BATCH), bounds) == "depth"
+    assert admit(queue, new_job(), bounds) == "admitted"
+
+
+def test_a_tenants_share_counts_running_jobs_and_comes_back_at_their_end(
+    queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+) -> None:
+    bounds = Bounds(max_depth=10, max_tokens=10**9, max_tenant_tokens=20, max_wait_ms=10**9)
+    worker = new_worker("w")
+    assert admit(queue, new_job(), bounds) == "admitted"
+    [claimed] = claim(worker)
+    assert admit(queue, new_job(), bounds) == "tenant"
+    assert admit(queue, new_job(tenant="other"), bounds) == "admitted"
+    worker.publish_step([Row(claimed.job.id, claimed.fence, 1, Terminal("succeeded"))])
+    assert admit(queue, new_job(), bounds) == "admitted"
+
+
+def test_an_idempotency_key_names_one_job_per_tenant(queue: JobQueue, new_job: NewJob) -> None:
+    first = new_job()
+    assert admit(queue, first, key="k") == "admitted"
+    again = queue.admit(new_job(), ROOMY, watch_ms=0, retention_ms=1000, idempotency_key="k")
+    assert (again.verdict, again.job_id) == ("duplicate", first.id)
+    assert admit(queue, new_job(tenant="other"), key="k") == "admitted"
+
+
+def test_a_tenant_with_many_jobs_does_not_delay_one_with_few(
+    queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+) -> None:
+    for _ in range(10):
+        admit(queue, new_job(tenant="many"))
+    for _ in range(2):
+        admit(queue, new_job(tenant="few"))
+    admit(queue, new_job(tenant="many", job_class=JobClass.BATCH))
+    order = [claimed.job.tenant for claimed in claim(new_worker("w"))]
+    assert sorted(order[:4]) == ["few", "few", "many", "many"]
+    assert order[4:] == ["many"] * 9
+
+
+def test_a_claim_takes_no_more_than_the_room_and_keeps_the_order(
+    queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+) -> None:
+    jobs = [new_job(num_prompt_tokens=100), new_job(num_prompt_tokens=100), new_job(num_prompt_tokens=1)]
+    for job in jobs:
+        admit(queue, job)
+    worker = new_worker("w")
+    assert [c.job.id for c in claim(worker, 1, room=110)] == [jobs[0].id]
+    assert claim(worker, 2, room=107) == []
+    rounded = worker.claim(3, room_tokens=122, page_size=16, max_jobs=9, fingerprint="f")
+    assert rounded == [], "15 slots of the last page may go unused"
+
+
+def test_a_claim_whose_reply_was_lost_returns_the_same_jobs(
+    queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+) -> None:
+    job = new_job()
+    admit(queue, job)
+    worker = new_worker("w")
+    assert claim(worker, 7) == claim(worker, 7) == [ClaimedJob(job, 1, 0, ())]
+    assert worker.renew([], 6, INFO) == [], "the reply of claim 7 is still on its way"
+    assert claim(worker, 7) == [ClaimedJob(job, 1, 0, ())]
+    assert worker.renew([], 7, INFO) == []
+    assert queue.describe(job.id)["state"] == "queued", "the worker saw the reply and does not hold the job"
+
+
+def test_a_repeated_or_overtaken_step_changes_nothing(queue: JobQueue, new_worker: NewWorker, new_job: NewJob) -> None:
+    admit(queue, new_job())
+    worker = new_worker("w")
+    [claimed] = claim(worker)
+    rows = [Row(claimed.job.id, 1, 1, Delta(0, (5,), "a")), Row(claimed.job.id, 1, 2, Delta(0, (6,), "b"))]
+    for _ in range(2):
+        assert worker.publish_step(rows).lost == []
+    assert queue.replay(claimed.job.id, 0) == [Delta(0, (5,), "a"), Delta(0, (6,), "b")]
+    assert worker.publish_step([Row(claimed.job.id, 1, 9, Delta(0, (7,), "c"))]).short == {claimed.job.id: 2}
+
+
+def test_a_dead_workers_job_goes_on_elsewhere_and_its_zombie_is_fenced_off(
+    queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+) -> None:
+    job = new_job()
+    admit(queue, job)
+    dead, heir = new_worker("dead"), new_worker("heir")
+    claim(dead)
+    dead.publish_step([Row(job.id, 1, 1, Delta(0, (5,), "a"))])
+    keep_ticking_until(queue, lambda: queue.describe(job.id)["state"] == "queued")
+    assert claim(heir) == [ClaimedJob(job, 2, 1, (Delta(0, (5,), "a"),))]
+    assert dead.publish_step([Row(job.id, 1, 2, Delta(0, (9,), "zombie"))]).lost == [job.id]
+    assert dead.finish(job.id, 1, Terminal("failed")) is False
+    heir.publish_step([Row(job.id, 2, 2, Terminal("succeeded"))])
+    assert queue.replay(job.id, 0) == [Delta(0, (5,), "a"), Terminal("succeeded")]
+
+
+def test_suspects_are_claimed_one_at_a_time_until_they_get_past_the_crash(
+    queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+) -> None:
+    jobs = [new_job() for _ in range(2)]
+    for job in jobs:
+        admit(queue, job)
+    claim(new_worker("dead"))
+    keep_ticking_until(queue, lambda: queue.snapshot().depth[JobClass.INTERACTIVE] == 2)
+    fresh = new_job()
+    admit(queue, fresh)
+    heir = new_worker("heir")
+    first = claim(heir, 1)
+    assert [c.num_attempts for c in first] == [1, 0]
+    assert claim(heir, 2) == []
+    suspect = first[0]
+    heir.publish_step([Row(suspect.job.id, suspect.fence, n, Delta(0, (n,), "x")) for n in range(1, 6)])
+    assert [c.num_attempts for c in claim(heir, 3)] == [1]
+
+
+def test_a_poison_job_fails_after_its_attempts_and_says_why(
+    queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+) -> None:
+    job = new_job()
+    admit(queue, job)
+    for attempt in range(3):
+        assert len(claim(new_worker(f"w{attempt}"))) == 1
+        keep_ticking_until(queue, lambda: queue.describe(job.id)["state"] != "running")
+    [terminal] = queue.replay(job.id, 0)
+    assert isinstance(terminal, Terminal)
+    assert (terminal.state, terminal.code) == ("failed", "worker_lost")
+    assert queue.snapshot().num_running == 0
+
+
+def test_handing_back_is_no_attempt_and_goes_ahead_of_new_work(
+    queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+) -> None:
+    job = new_job()
+    admit(queue, job)
+    leaving, heir = new_worker("leaving"), new_worker("heir")
+    leaving.renew([], 0, INFO)
+    assert [worker.name for worker in queue.snapshot().workers] == ["leaving"]
+    claim(leaving)
+    admit(queue, new_job())
+    assert leaving.requeue([(job.id, 1)], is_leaving=True) == 1
+    assert queue.snapshot().workers == []
+    claimed = claim(heir)
+    assert (claimed[0].job.id, claimed[0].num_attempts) == (job.id, 0)
+
+
+def test_cancel_ends_waiting_and_running_jobs_once(queue: JobQueue, new_worker: NewWorker, new_job: NewJob) -> None:
+    running, waiting = new_job(), new_job()
+    worker = new_worker("w")
+    admit(queue, running)
+    claim(worker)
+    admit(queue, waiting)
+    assert queue.cancel(waiting.id, "client_gone", "x") == "queued"
+    assert queue.cancel(running.id, "client_gone", "x") == "running"
+    assert queue.cancel(running.id, "client_gone", "x") == "cancelled"
+    assert queue.cancel("chatcmpl-none", "client_gone", "x") == "unknown"
+    assert worker.renew([running.id], 1, INFO) == [running.id]
+    assert claim(worker, 2) == []
+    for job in (running, waiting):
+        assert queue.replay(job.id, 0) == [Terminal("cancelled", "client_gone", "x")]
+
+
+def test_deadlines_and_missing_watchers_end_jobs(queue: JobQueue, new_worker: NewWorker, new_job: NewJob) -> None:
+    late, unwatched, kept = new_job(timeout_ms=300), new_job(), new_job()
+    admit(queue, late)
+    admit(queue, unwatched, watch_ms=300)
+    admit(queue, kept, watch_ms=300)
+    assert queue.watch([kept.id, "chatcmpl-none"], 60_000) == ["chatcmpl-none"]
+    claim(new_worker("w"))
+    keep_ticking_until(queue, lambda: queue.snapshot().num_running == 1)
+    assert [queue.describe(job.id)["state"] for job in (late, unwatched, kept)] == ["expired", "cancelled", "running"]
+
+
+def test_a_pause_of_the_broker_expires_nobody(queue: JobQueue, new_worker: NewWorker, new_job: NewJob) -> None:
+    admit(queue, new_job())
+    claim(new_worker("w"))
+    queue.requeue_expired(LEASE_MS, 3)
+    time.sleep(LEASE_MS / 1000 + 0.3)  # nobody ticks and nobody renews, as when the broker is away
+    assert queue.requeue_expired(LEASE_MS, 3) == {"requeued": 0, "failed": 0, "expired": 0, "abandoned": 0}
+    assert queue.requeue_expired(LEASE_MS, 3)["requeued"] == 0
+    assert queue.snapshot().num_running == 1
+
+
+def test_nothing_stays_behind_without_a_time_to_live(
+    client: redis.Redis, pool: str, queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+) -> None:
+    worker = new_worker("w")
+    jobs = [new_job() for _ in range(3)]
+    for job in jobs:
+        admit(queue, job, watch_ms=5000, key=job.id)
+    for claimed in claim(worker, max_jobs=2):
+        worker.publish_step([Row(claimed.job.id, claimed.fence, 1, Terminal("succeeded"))])
+    queue.cancel(jobs[2].id, "x", "y")
+    worker.requeue([], is_leaving=True)
+    lasting = {
+        key.decode().rpartition("}:")[2]
+        for key in client.keys(f"headrace:{{{pool}}}:*")  # type: ignore[union-attr]
+        if client.ttl(key) == -1
+    }
+    assert lasting <= {"counters", "drain", "bell"}
+    counters = client.hgetall(f"headrace:{{{pool}}}:counters")
+    assert {k: v for k, v in counters.items() if not k.startswith(b"clock") and v != b"0"} == {}  # type: ignore[union-attr]
+
+
+def test_wait_is_estimated_from_the_measured_drain_rate(
+    queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+) -> None:
+    for _ in range(60):
+        admit(queue, new_job())
+    worker = new_worker("w")
+    number = 0
+    while queue.snapshot().drain_rate == 0.0:
+        number += 1
+        claim(worker, number, max_jobs=1)
+        time.sleep(0.1)
+    patient = Bounds(max_depth=1000, max_tokens=10**9, max_tenant_tokens=10**9, max_wait_ms=600_000)
+    hasty = Bounds(max_depth=1000, max_tokens=10**9, max_tenant_tokens=10**9, max_wait_ms=1)
+    snapshot = queue.snapshot()
+    refused = queue.admit(new_job(), hasty, watch_ms=0, retention_ms=1000)
+    assert refused.verdict == "wait"
+    assert refused.wait_s == pytest.approx(snapshot.tokens[JobClass.INTERACTIVE] / snapshot.drain_rate)
+    assert admit(queue, new_job(), patient) == "admitted"
+
+
+def test_counters_can_be_rebuilt_from_the_jobs_alone(
+    client: redis.Redis, pool: str, queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+) -> None:
+    for _ in range(3):
+        admit(queue, new_job())
+    worker = new_worker("w")
+    [held] = claim(worker, max_jobs=1)
+    before = queue.snapshot()
+    prefix = f"headrace:{{{pool}}}:"
+    client.hset(prefix + "counters", mapping={"depth:0": 99, "tokens:0": 5, "running": -3})
+    client.hset(prefix + "tenants", "ghost", 7)
+    assert queue.rebuild() == {"waiting": 2, "running": 1, "requeued": 0}
+    assert queue.snapshot() == before
+    client.delete(prefix + "held:w")
+    assert queue.rebuild() == {"waiting": 3, "running": 0, "requeued": 1}
+    assert queue.describe(held.job.id)["state"] == "queued"
+
+
+def test_only_admission_is_refused_when_the_broker_is_out_of_memory(
+    client: redis.Redis, queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+) -> None:
+    admit(queue, new_job())
+    worker = new_worker("w")
+    client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(redis.exceptions.OutOfMemoryError):
+            admit(queue, new_job())
+        [claimed] = claim(worker)
+        worker.publish_step([Row(claimed.job.id, 1, 1, Delta(0, (1,), "a")), Row(claimed.job.id, 1, 2, Terminal("succeeded"))])
+    finally:
+        client.config_set("maxmemory", 0)
+    assert len(queue.replay(claimed.job.id, 0)) == 2
