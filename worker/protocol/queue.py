@@ -31,6 +31,16 @@ class Bounds:
 
 
 @dataclass(frozen=True)
+class Keeping:
+    """How long a job is kept and for whom. `watch_ms` 0 means that nobody has to be watching it."""
+
+    watch_ms: int
+    retention_ms: int
+    idempotency_key: str = ""
+    client_state: bytes = b""  # whatever the API needs to relay the job from another process
+
+
+@dataclass(frozen=True)
 class Admission:
     """The queue's answer. `wait_s` is the time the queued tokens will take, 0.0 while the drain rate is unknown."""
 
@@ -72,10 +82,8 @@ class JobQueue:
         self._prefix = keys.prefix(pool)
         self._scripts = Scripts(client, self._prefix)
 
-    def admit(
-        self, job: Job, bounds: Bounds, *, watch_ms: int, retention_ms: int, idempotency_key: str = ""
-    ) -> Admission:
-        """Queue the job unless a bound forbids it. `watch_ms` 0 means nobody has to be watching.
+    def admit(self, job: Job, bounds: Bounds, keeping: Keeping) -> Admission:
+        """Queue the job unless a bound forbids it.
 
         Raises redis.exceptions.OutOfMemoryError when the broker is full.
         """
@@ -83,8 +91,8 @@ class JobQueue:
             "id": job.id, "tenant": job.tenant, "class": int(job.job_class), "cost": job.cost,
             "sequences": len(job.prompts), "weight": 1, "max_depth": bounds.max_depth, "max_tokens": bounds.max_tokens,
             "max_tenant_tokens": bounds.max_tenant_tokens, "max_wait_ms": bounds.max_wait_ms,
-            "timeout_ms": job.timeout_ms, "watch_ms": watch_ms, "retention_ms": retention_ms,
-            "idempotency_key": idempotency_key,
+            "timeout_ms": job.timeout_ms, "watch_ms": keeping.watch_ms, "retention_ms": keeping.retention_ms,
+            "idempotency_key": keeping.idempotency_key, "client_state": keeping.client_state,
         }  # fmt: skip
         word, job_id, ahead, rate = self._scripts.run("admit", _pack(request), encode_job(job))
         wait_s = int(ahead) / float(rate) if float(rate) > 0 else 0.0
@@ -111,8 +119,8 @@ class JobQueue:
         return [decode_event(entry) for entry in entries]
 
     def describe(self, job_id: str) -> dict[str, str]:
-        """State, tenant and the like of a job; empty when Redis does not know it."""
-        fields = ("state", "tenant", "worker", "attempts")
+        """State, tenant, client_state and the like of a job; empty when Redis does not know it."""
+        fields = ("state", "tenant", "worker", "attempts", "client_state")
         values = cast(list[bytes | None], self._redis.hmget(self._prefix + "job:" + job_id, list(fields)))
         return {name: value.decode() for name, value in zip(fields, values, strict=True) if value is not None}
 

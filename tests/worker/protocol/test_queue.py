@@ -12,7 +12,7 @@ from tests.worker.protocol.conftest import LEASE_MS, ROOMY
 from worker.protocol.connection import connect
 from worker.protocol.event import Delta, Terminal
 from worker.protocol.job import Job, JobClass
-from worker.protocol.queue import Bounds, JobQueue
+from worker.protocol.queue import Bounds, JobQueue, Keeping
 from worker.protocol.worker_lease import ClaimedJob, Row, WorkerLease
 
 NewWorker = Callable[[str], WorkerLease]
@@ -23,7 +23,7 @@ INFO: dict[str, str | int | float] = {
 
 
 def admit(queue: JobQueue, job: Job, bounds: Bounds = ROOMY, watch_ms: int = 0, key: str = "") -> str:
-    return queue.admit(job, bounds, watch_ms=watch_ms, retention_ms=60_000, idempotency_key=key).verdict
+    return queue.admit(job, bounds, Keeping(watch_ms, 60_000, key)).verdict
 
 
 def claim(worker: WorkerLease, number: int = 1, room: int = 10**6, max_jobs: int = 100) -> list[ClaimedJob]:
@@ -86,7 +86,7 @@ def test_a_tenants_share_counts_running_jobs_and_comes_back_at_their_end(
 def test_an_idempotency_key_names_one_job_per_tenant(queue: JobQueue, new_job: NewJob) -> None:
     first = new_job()
     assert admit(queue, first, key="k") == "admitted"
-    again = queue.admit(new_job(), ROOMY, watch_ms=0, retention_ms=1000, idempotency_key="k")
+    again = queue.admit(new_job(), ROOMY, Keeping(0, 1000, "k"))
     assert (again.verdict, again.job_id) == ("duplicate", first.id)
     assert admit(queue, new_job(tenant="other"), key="k") == "admitted"
 
@@ -278,7 +278,7 @@ def test_wait_is_estimated_from_the_measured_drain_rate(
     patient = Bounds(max_depth=1000, max_tokens=10**9, max_tenant_tokens=10**9, max_wait_ms=600_000)
     hasty = Bounds(max_depth=1000, max_tokens=10**9, max_tenant_tokens=10**9, max_wait_ms=1)
     snapshot = queue.snapshot()
-    refused = queue.admit(new_job(), hasty, watch_ms=0, retention_ms=1000)
+    refused = queue.admit(new_job(), hasty, Keeping(0, 1000))
     assert refused.verdict == "wait"
     assert refused.wait_s == pytest.approx(snapshot.tokens[JobClass.INTERACTIVE] / snapshot.drain_rate)
     assert admit(queue, new_job(), patient) == "admitted"
@@ -312,7 +312,9 @@ def test_only_admission_is_refused_when_the_broker_is_out_of_memory(
         with pytest.raises(redis.exceptions.OutOfMemoryError):
             admit(queue, new_job())
         [claimed] = claim(worker)
-        worker.publish_step([Row(claimed.job.id, 1, 1, Delta(0, (1,), "a")), Row(claimed.job.id, 1, 2, Terminal("succeeded"))])
+        worker.publish_step(
+            [Row(claimed.job.id, 1, 1, Delta(0, (1,), "a")), Row(claimed.job.id, 1, 2, Terminal("succeeded"))]
+        )
     finally:
         client.config_set("maxmemory", 0)
     assert len(queue.replay(claimed.job.id, 0)) == 2

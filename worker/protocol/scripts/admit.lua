@@ -3,7 +3,7 @@
 -- Denied by Redis when it is out of memory; every other script is allowed then, so that running jobs can end.
 --
 -- KEYS[1] prefix P    ARGV[1] msgpack: id tenant class cost sequences weight max_depth max_tokens max_tenant_tokens
---                                      max_wait_ms timeout_ms watch_ms retention_ms idempotency_key
+--                                      max_wait_ms timeout_ms watch_ms retention_ms idempotency_key client_state
 --                     ARGV[2] the encoded job
 -- P..counters  hash  depth:<class>, tokens:<class>, clock:<class>      P..queue:<class>  zset  job -> rank
 -- P..tenants   hash  tenant -> tokens                                  P..fair:<class>   zset  tenant -> finish tag
@@ -48,7 +48,7 @@ redis.call('ZADD', P .. 'fair:' .. class, rank, a.tenant)
 local now = now_ms()
 redis.call('HSET', job_key, 'body', ARGV[2], 'state', 'queued', 'tenant', a.tenant, 'class', class, 'cost', a.cost,
   'sequences', a.sequences, 'start', tostring(start), 'rank', tostring(rank), 'fence', 0, 'attempts', 0, 'worker', '',
-  'retention_ms', a.retention_ms, 'admitted_ms', now)
+  'retention_ms', a.retention_ms, 'client_state', a.client_state)
 redis.call('ZADD', P .. 'queue:' .. class, rank, a.id)
 redis.call('HINCRBY', P .. 'counters', 'depth:' .. class, 1)
 redis.call('HINCRBY', P .. 'counters', 'tokens:' .. class, a.cost)

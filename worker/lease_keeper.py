@@ -1,0 +1,70 @@
+"""Renews the worker's lease on a timer and ticks the queue's clock, on a thread of its own."""
+
+import logging
+import threading
+from collections.abc import Callable
+
+import redis
+
+from worker.held_jobs import HeldJobs
+from worker.protocol.queue import JobQueue
+from worker.protocol.worker_lease import WorkerLease
+
+log = logging.getLogger("headrace.lease")
+
+Info = dict[str, str | int | float]
+# Cancelled jobs are noticed with a renewal even while a long prefill publishes nothing.
+_RENEW_EVERY_S = 0.25
+_TICKS_A_LEASE = 5
+
+
+class LeaseKeeper:
+    """Keeps the lease while `describe` returns the worker's state; None says it is stuck and must lose its lease."""
+
+    def __init__(
+        self, lease: WorkerLease, queue: JobQueue, held: HeldJobs, describe: Callable[[], Info | None], limits: "Limits"
+    ) -> None:
+        self._lease = lease
+        self._queue = queue
+        self._held = held
+        self._describe = describe
+        self._limits = limits
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
+        self._ticked_s = 0.0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        elapsed_s = 0.0
+        while not self._stopped.wait(_RENEW_EVERY_S):
+            elapsed_s += _RENEW_EVERY_S
+            try:
+                self.beat(elapsed_s)
+            except redis.RedisError as error:
+                log.warning("the lease could not be renewed", extra={"error": repr(error)})
+
+    def beat(self, now_s: float) -> None:
+        """One renewal, and the queue's clock when it is due. Raises redis.RedisError."""
+        info = self._describe()
+        if info is not None:
+            job_ids, claim_number = self._held.listing()
+            self._held.report_lost(self._lease.renew(job_ids, claim_number, info))
+        if now_s - self._ticked_s >= self._limits.lease_ms / 1000 / _TICKS_A_LEASE:
+            self._ticked_s = now_s
+            moved = self._queue.requeue_expired(self._limits.lease_ms, self._limits.max_attempts)
+            if any(moved.values()):
+                log.info("the queue's clock moved jobs", extra=dict(moved))
+
+
+class Limits:
+    """What the queue's clock needs to know."""
+
+    def __init__(self, lease_ms: int, max_attempts: int) -> None:
+        self.lease_ms = lease_ms
+        self.max_attempts = max_attempts

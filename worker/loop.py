@@ -1,0 +1,168 @@
+"""The worker's loop: drop what was lost, claim what fits, compute a step, hand it to the publisher."""
+
+import logging
+import time
+from dataclasses import dataclass
+
+import redis
+
+from worker.engine.engine import Engine, JobOutput, JobRejected
+from worker.held_jobs import HeldJobs
+from worker.lease_keeper import Info
+from worker.metrics import WorkerMetrics
+from worker.protocol.event import Event, Terminal
+from worker.protocol.worker_lease import ClaimedJob, WorkerLease
+from worker.publisher import Publisher
+
+log = logging.getLogger("headrace.worker")
+
+_BELL_WAIT_S = 0.5
+_RETRY_PAUSE_S = 0.2
+
+
+@dataclass
+class Flags:
+    """Set by signal handlers and the control mailbox, read between steps."""
+
+    is_draining: bool = False
+    is_stopping: bool = False
+
+
+class WorkerLoop:
+    """Drives one engine from one pool's queue. `tick` is one turn; only this thread touches the engine."""
+
+    def __init__(
+        self, engine: Engine, lease: WorkerLease, held: HeldJobs, publisher: Publisher, metrics: WorkerMetrics
+    ) -> None:
+        self._engine = engine
+        self._lease = lease
+        self._held = held
+        self._publisher = publisher
+        self._metrics = metrics
+        self._claim_number = 0
+        self._is_answered = True  # the last claim: an unanswered one is repeated under its number
+        self._turn_began_s = time.monotonic()
+        self.flags = Flags()
+
+    def run(self, grace_s: float) -> None:
+        """Serve until asked to stop, then finish what runs within `grace_s`."""
+        while not self.flags.is_stopping:
+            self.tick()
+        deadline_s = time.monotonic() + grace_s
+        log.info("stopping: finishing the running jobs", extra={"num_jobs": len(self._held)})
+        self.flags.is_draining = True
+        while self._engine.has_work and time.monotonic() < deadline_s:
+            self.tick()
+
+    def tick(self) -> None:
+        """One turn of the loop."""
+        self._turn_began_s = time.monotonic()
+        self._drop_lost()
+        if not self.flags.is_draining:
+            self._claim()
+        if self._engine.has_work:
+            self._step()
+        elif self.flags.is_draining:
+            time.sleep(_RETRY_PAUSE_S)
+        else:
+            self._wait_for_work()
+
+    def describe(self, step_limit_s: float) -> Info | None:
+        """The worker's state for its lease, or None when the current turn takes suspiciously long."""
+        age_s = time.monotonic() - self._turn_began_s
+        if age_s > step_limit_s:
+            log.error("the engine is stuck: its lease is given up", extra={"step_age_s": age_s})
+            return None
+        return {
+            "pool_tokens": self._engine.num_pages * self._engine.page_size,
+            "page_size": self._engine.page_size,
+            "max_context": self._engine.max_context,
+            "fingerprint": self._engine.fingerprint,
+            "step_age_s": round(age_s, 3),
+            "is_draining": int(self.flags.is_draining),
+        }
+
+    def _drop_lost(self) -> None:
+        for job_id in self._held.take_lost():
+            if self._engine.cancel(job_id):
+                self._metrics.num_dropped.inc()
+                log.info("job dropped: cancelled or owned elsewhere", extra={"job_id": job_id})
+
+    def _claim(self) -> None:
+        room = self._engine.free_tokens()
+        max_jobs = self._engine.num_free_sequences
+        if self._is_answered:
+            if room <= 0 or max_jobs <= 0:
+                return
+            self._claim_number += 1
+        self._is_answered = False
+        try:
+            claimed = self._lease.claim(
+                self._claim_number,
+                room_tokens=room,
+                page_size=self._engine.page_size,
+                max_jobs=max_jobs,
+                fingerprint=self._engine.fingerprint,
+            )
+        except redis.RedisError as error:
+            log.warning("claiming is delayed", extra={"error": repr(error)})
+            if not self._engine.has_work:
+                time.sleep(_RETRY_PAUSE_S)
+            return
+        self._is_answered = True
+        self._held.add(claimed, self._claim_number)
+        for one in claimed:
+            self._start(one)
+
+    def _start(self, claimed: ClaimedJob) -> None:
+        job = claimed.job
+        extra = {"job_id": job.id, "num_attempts": claimed.num_attempts, "num_replayed": len(claimed.replay)}
+        try:
+            self._engine.add(job, claimed.replay)
+        except JobRejected as refusal:
+            log.warning("job refused by the engine", extra={"job_id": job.id, "reason": str(refusal)})
+            self._refuse(claimed, str(refusal))
+            return
+        self._metrics.num_claimed.inc()
+        log.info("job started", extra=extra)
+
+    def _refuse(self, claimed: ClaimedJob, reason: str) -> None:
+        self._held.report_lost([claimed.job.id])
+        try:
+            self._lease.finish(claimed.job.id, claimed.fence, Terminal("failed", "invalid_request", reason))
+        except redis.RedisError as error:
+            # Not held any more, so the next renewal puts it back into the queue and it is refused again.
+            log.warning("refusing is delayed", extra={"job_id": claimed.job.id, "error": repr(error)})
+
+    def _step(self) -> None:
+        with self._metrics.step_seconds.time():
+            outputs = self._engine.step()
+        self._publisher.put([row for output in outputs for row in self._held.append(output.job_id, _events(output))])
+        for output in outputs:
+            if output.terminal is not None:
+                self._log_end(output.job_id, output.terminal)
+        self._metrics.observe(self._engine.stats())
+
+    def _log_end(self, job_id: str, terminal: Terminal) -> None:
+        self._metrics.num_finished.labels(terminal.state).inc()
+        extra = {"job_id": job_id, "state": terminal.state, "num_completion_tokens": terminal.num_completion_tokens}
+        log.info("job ended", extra=extra)
+
+    def _wait_for_work(self) -> None:
+        self._metrics.observe(self._engine.stats())
+        try:
+            self._lease.wait_for_bell(_BELL_WAIT_S)
+        except redis.RedisError:
+            time.sleep(_RETRY_PAUSE_S)
+
+    def leave(self) -> None:
+        """Hand back what still runs, with its tokens, and give up the lease."""
+        try:
+            num_back = self._lease.requeue(self._held.fences(), is_leaving=True)
+            log.info("stopped", extra={"num_handed_back": num_back})
+        except redis.RedisError as error:
+            log.error("jobs could not be handed back: they return when the lease ends", extra={"error": repr(error)})
+
+
+def _events(output: JobOutput) -> list[Event]:
+    return [*output.deltas, output.terminal] if output.terminal else [*output.deltas]
