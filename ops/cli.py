@@ -1,0 +1,90 @@
+"""The `headrace` command."""
+
+import argparse
+import importlib.metadata
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from ops.broker import BrokerNotStarted, run_broker
+from ops.procfile import BadProcfile
+from ops.settings import OpsSettings
+from ops.up import CannotStart, up
+from worker.protocol.configuration import BadSetting, read_settings
+from worker.protocol.model_identity import ModelNotPrepared
+
+ROOT = Path(__file__).resolve().parent.parent
+GUNICORN_CONF = Path(__file__).with_name("gunicorn.conf.py")
+INTERRUPTED = 130  # what a shell reports of a program ended by Ctrl-C
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one subcommand; the exit code."""
+    options = _parser().parse_args(arguments)
+    run: Callable[[argparse.Namespace], int] = options.run
+    try:
+        return run(options)
+    except (BadSetting, BadProcfile, CannotStart, BrokerNotStarted, ModelNotPrepared, ValueError) as error:
+        print(f"headrace: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="headrace", description="A self-hosted LLM server on a durable queue.")
+    commands = parser.add_subparsers(required=True, metavar="command")
+
+    def add(name: str, run: Callable[[argparse.Namespace], int], help: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=help, description=help)
+        command.set_defaults(run=run)
+        return command
+
+    start = add("up", _up, "Start everything on this machine and keep it running.")
+    start.add_argument("--procfile", type=Path, default=ROOT / "Procfile", help="the processes to run (%(default)s)")
+    add("broker", _broker, "Run the embedded broker.")
+    add("web", _web, "Run the API processes.")
+    add("worker", _worker, "Run one worker.")
+    add("prepare", _prepare, "Download the default model, or check and repair it.")
+    add("version", _version, "Print the version.")
+    return parser
+
+
+def _up(options: argparse.Namespace) -> int:
+    return up(options.procfile)
+
+
+def _broker(_: argparse.Namespace) -> int:
+    run_broker(read_settings(OpsSettings))
+    return 0
+
+
+def _web(_: argparse.Namespace) -> int:
+    return _become("gunicorn", "-c", str(GUNICORN_CONF), "api.app:create_app()")
+
+
+def _worker(_: argparse.Namespace) -> int:
+    return _become("worker")
+
+
+def _become(module: str, *arguments: str) -> int:
+    """Replace this process, so that signals and the exit code are the module's own."""
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", module, *arguments])
+
+
+def _prepare(_: argparse.Namespace) -> int:
+    from ops.prepare_model import prepare_default_model  # noqa: PLC0415  loads torch
+
+    print(prepare_default_model())
+    return 0
+
+
+def _version(_: argparse.Namespace) -> int:
+    print(importlib.metadata.version("headrace"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

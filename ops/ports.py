@@ -1,0 +1,34 @@
+"""Questions to the machine about TCP ports."""
+
+import socket
+
+
+def is_port_free(host: str, port: int) -> bool:
+    """Whether a server could listen there now. A listener that shares its port (SO_REUSEPORT) also counts as taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # As servers do: connections of a former server that linger in TIME_WAIT do not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+        return True
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port nobody listens on at this moment."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def is_listening(host: str, port: int) -> bool:
+    """Whether a connection to the port is accepted."""
+    try:
+        with socket.create_connection((host, port), timeout=1.0):
+            return True
+    except OSError:
+        return False

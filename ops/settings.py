@@ -1,0 +1,27 @@
+"""Settings of the commands that start Headrace: the supervisor and the embedded broker."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from worker.protocol.configuration import setting
+
+
+@dataclass(frozen=True)
+class OpsSettings:
+    redis_url: str = setting("REDIS_URL", "", "Redis or Valkey to use; empty means the embedded broker")
+    broker_port: int = setting(
+        "BROKER_PORT", 8006, "port of the embedded broker on loopback; 0: any free one", at_least=0
+    )
+    broker_memory_mb: int = setting(
+        "BROKER_MEMORY_MB", 512, "memory the embedded broker may fill; then jobs are refused", at_least=16
+    )
+    data: str = setting(
+        "DATA", "", "folder of the embedded broker's files; empty means headrace in the user's data folder"
+    )
+
+
+def data_folder(chosen: str, xdg_data_home: str | None) -> Path:
+    """Where the broker keeps its files: the setting, else headrace in the user's data folder."""
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    return Path(xdg_data_home or "~/.local/share").expanduser() / "headrace"
