@@ -37,7 +37,7 @@ class Keeping:
     watch_ms: int
     retention_ms: int
     idempotency_key: str = ""
-    client_state: bytes = b""  # whatever the API needs to relay the job from another process
+    client_state: str = ""  # whatever the API needs to relay the job from another process
 
 
 @dataclass(frozen=True)
