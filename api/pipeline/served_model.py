@@ -1,0 +1,60 @@
+"""The model as the API knows it: its name, limits and tokenizer, without its weights."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers.utils.hub import cached_file
+
+from api.pipeline.native_pool import NativePool
+from api.pipeline.tokenizer import ModelTokenizer
+from api.settings import ApiSettings
+from worker.protocol.configuration import BadSetting
+from worker.protocol.model_identity import resolve_model
+
+CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "max_seq_len", "seq_length")
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    name: str  # what clients send as `model`, and the pool of its jobs
+    path: str  # folder or hub id
+    created_s: int  # Unix time
+    max_context: int  # tokens of prompt and answer together
+    vocab_size: int  # every token id is below it
+    tokenizer: ModelTokenizer
+
+
+def load_served_model(settings: ApiSettings) -> ServedModel:
+    """Raises ModelNotPrepared, TokenizerNotUsableError, or BadSetting when the longest context cannot be told."""
+    path, name = resolve_model(settings.model, settings.model_name)
+    config_file = _config_file(path)
+    config = json.loads(config_file.read_text())
+    text_config = config.get("text_config") or config
+    tokenizer = ModelTokenizer.load(path, NativePool(settings.tokenizer_threads))
+    return ServedModel(
+        name=name,
+        path=path,
+        created_s=int(os.stat(config_file).st_mtime),
+        max_context=settings.max_context or _max_context(text_config, tokenizer),
+        vocab_size=text_config.get("vocab_size") or tokenizer.vocab_size,
+        tokenizer=tokenizer,
+    )
+
+
+def _config_file(path: str) -> Path:
+    try:
+        return Path(cached_file(path, "config.json"))
+    except OSError as error:
+        raise BadSetting(f"HEADRACE_MODEL={path!r}: no config.json: {error}") from error
+
+
+def _max_context(config: dict[str, Any], tokenizer: ModelTokenizer) -> int:
+    """What the weights were made for; the tokenizer's word counts only where the configuration says nothing."""
+    declared = [config[key] for key in CONTEXT_KEYS if isinstance(config.get(key), int)]
+    longest = declared[0] if declared else tokenizer.max_length
+    if longest is None:
+        raise BadSetting("HEADRACE_MAX_CONTEXT: the model does not say how long its context is; set it")
+    return longest

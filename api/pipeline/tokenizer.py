@@ -1,0 +1,130 @@
+"""A model's tokenizer, loaded and used without torch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, models
+from transformers import TokenizersBackend
+
+from api.errors import bad_request, context_length_exceeded
+from api.pipeline.chat_template import ChatTemplate, change_user_texts, user_texts
+from api.pipeline.control_tokens import (
+    ControlTokens,
+    ForgedControlTokenError,
+    Markers,
+    TooManyNoncharactersError,
+)
+from api.pipeline.messages import Message
+from api.pipeline.native_pool import NativePool
+
+MIN_UNSET_LENGTH = 10**9  # transformers writes an enormous model_max_length where a tokenizer names none
+
+
+class TokenizerNotUsableError(RuntimeError):
+    """The folder or hub id holds no tokenizer that can be loaded without torch and foreign code."""
+
+
+class ModelTokenizer:
+    """Text to token ids. Every method may be called from any greenlet; encoding runs in the pool's threads."""
+
+    def __init__(self, backend: Any, pool: NativePool) -> None:
+        """`backend` is a transformers TokenizersBackend."""
+        self._tokenizer: Tokenizer = backend.backend_tokenizer
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._pool = pool
+        self._template = ChatTemplate(backend)
+        self._control = ControlTokens(self._tokenizer, control_literals(self._tokenizer, self._template.source))
+        self._bos_id: int | None = backend.bos_token_id
+        declared = backend.model_max_length
+        self.max_length = int(declared) if declared and declared < MIN_UNSET_LENGTH else None
+        self.vocab_size = max(self._tokenizer.get_vocab().values()) + 1
+        self.longest_token_bytes = longest_token_bytes(self._tokenizer)
+
+    @classmethod
+    def load(cls, path: str, pool: NativePool) -> "ModelTokenizer":
+        """From a folder or hub id. Raises TokenizerNotUsableError."""
+        try:
+            # The automatic class would import torch where it is installed, half a gigabyte in every API process.
+            return cls(TokenizersBackend.from_pretrained(path), pool)
+        except (OSError, ValueError, TypeError, KeyError, ImportError, AttributeError) as error:
+            raise TokenizerNotUsableError(
+                f"HEADRACE_MODEL={path!r}: its tokenizer cannot be loaded: {error}"
+            ) from error
+
+    def encode_chat(self, messages: Sequence[Message], max_context: int) -> list[int]:
+        """Token ids of the conversation up to the opening of the assistant's turn. Raises ApiError 400.
+
+        Only the template writes control tokens; the same words inside a message are encoded as text.
+        """
+        try:
+            texts = user_texts(messages)
+            if not any(map(self._control.can_forge, texts)):
+                rendered = self._template.render(messages)
+                self._refuse_too_long(rendered, max_context, "messages")
+                return self._pool.run(lambda: self._encode([rendered], add_special_tokens=False)[0])
+            return self._encode_marked(messages, Markers(texts), max_context)
+        except (TooManyNoncharactersError, ForgedControlTokenError, RecursionError) as error:
+            raise bad_request(f"The messages cannot be encoded: {error}.", "messages") from error
+
+    def _encode_marked(self, messages: Sequence[Message], markers: Markers, max_context: int) -> list[int]:
+        marked = [change_user_texts(message, lambda text: self._control.mark(text, markers)) for message in messages]
+        rendered = self._template.render(marked)
+        self._refuse_too_long(rendered, max_context, "messages")
+        return self._pool.run(lambda: self._control.encode_marked(rendered, markers))
+
+    def encode_prompts(self, prompts: Sequence[str]) -> list[list[int]]:
+        """Token ids of raw prompts, in which control tokens count as such. A start token comes first at most once."""
+        return self._pool.run(lambda: [self._without_doubled_bos(ids) for ids in self._encode(prompts, True)])
+
+    def _encode(self, texts: Sequence[str], add_special_tokens: bool) -> list[list[int]]:
+        # The batch call releases the interpreter lock, the call for one text does not.
+        return [e.ids for e in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)]
+
+    def _without_doubled_bos(self, ids: list[int]) -> list[int]:
+        is_doubled = self._bos_id is not None and ids[:2] == [self._bos_id] * 2 and self._adds_bos()
+        return ids[1:] if is_doubled else ids
+
+    def _adds_bos(self) -> bool:
+        return self._encode([""], add_special_tokens=True)[0][:1] == [self._bos_id]
+
+    def _refuse_too_long(self, text: str, max_context: int, param: str) -> None:
+        """Raises ApiError 400 context_length_exceeded before the tokenizer reads what can never fit."""
+        fewest = self.fewest_tokens(len(text.encode()))
+        if fewest >= max_context:
+            raise context_length_exceeded(max_context, fewest, param, is_lower_bound=True)
+
+    def fewest_tokens(self, num_bytes: int) -> int:
+        """A lower bound of the tokens of a text of so many UTF-8 bytes."""
+        return 0 if self.longest_token_bytes is None else -(-num_bytes // self.longest_token_bytes)
+
+
+def control_literals(tokenizer: Tokenizer, template: str) -> set[str]:
+    """Special tokens, and those other added tokens that the template mentions.
+
+    White space is no control token (some vocabularies add it), and other added tokens are ordinary words of the model.
+    """
+    added = tokenizer.get_added_tokens_decoder().values()
+    return {token.content for token in added if token.content.strip() and (token.special or token.content in template)}
+
+
+def longest_token_bytes(tokenizer: Tokenizer) -> int | None:
+    """The most UTF-8 bytes one token can stand for; None where any length of unknown text may become one token."""
+    model = tokenizer.model
+    if not isinstance(model, models.BPE) or (
+        model.unk_token and not model.byte_fallback and not _is_byte_level(tokenizer)
+    ):
+        return None
+    added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    width = len if _is_byte_level(tokenizer) else _utf8_length
+    words = (width(word) for word in tokenizer.get_vocab(with_added_tokens=False))
+    return max(*words, *map(_utf8_length, added), 1)
+
+
+def _is_byte_level(tokenizer: Tokenizer) -> bool:
+    """Such vocabularies write each byte as one character."""
+    return isinstance(tokenizer.decoder, decoders.ByteLevel)
+
+
+def _utf8_length(text: str) -> int:
+    return len(text.encode())

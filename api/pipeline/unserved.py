@@ -1,0 +1,105 @@
+"""Fields that clients know from OpenAI or from other servers and that are not served yet.
+
+A field that would change the answer must not be dropped in silence: it is refused by its name, unless its value asks
+for nothing. Fields in neither this table nor the checked requests are ignored.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from api.errors import unsupported_parameter
+
+
+@dataclass(frozen=True)
+class Unserved:
+    accepted: str  # the neutral values in words, for the error message
+    is_neutral: Callable[[Any], bool]
+
+
+def _number(neutral: float) -> Unserved:
+    return Unserved(f"{neutral:g}", lambda value: type(value) in (int, float) and value == neutral)
+
+
+def _flag(neutral: bool) -> Unserved:
+    return Unserved(str(neutral).lower(), lambda value: value is neutral)
+
+
+def _one_of(*neutral: Any) -> Unserved:
+    return Unserved(" or ".join(repr(value) for value in neutral), lambda value: value in neutral)
+
+
+ABSENT = Unserved("null", lambda _: False)
+EMPTY_LIST = Unserved("an empty list", lambda value: value == [])
+EMPTY_OBJECT = Unserved("an empty object", lambda value: value == {})
+ANY_FLAG = Unserved("true or false", lambda value: isinstance(value, bool))  # without tools it says nothing
+
+SHARED = {
+    "n": _number(1),
+    "best_of": _number(1),
+    "presence_penalty": _number(0),
+    "frequency_penalty": _number(0),
+    "repetition_penalty": _number(1),
+    "length_penalty": _number(1),
+    "logit_bias": EMPTY_OBJECT,
+    "echo": _flag(False),
+    "response_format": _one_of({"type": "text"}),
+    "prompt_logprobs": ABSENT,
+    "stop_token_ids": EMPTY_LIST,
+    "include_stop_str_in_output": _flag(False),
+    "ignore_eos": _flag(False),
+    "min_tokens": _number(0),
+    "bad_words": EMPTY_LIST,
+    "allowed_token_ids": EMPTY_LIST,
+    "use_beam_search": _flag(False),
+    "skip_special_tokens": _flag(True),
+    "spaces_between_special_tokens": _flag(True),
+    "truncate_prompt_tokens": ABSENT,
+    "structured_outputs": ABSENT,
+    "guided_json": ABSENT,
+    "guided_regex": ABSENT,
+    "guided_choice": ABSENT,
+    "guided_grammar": ABSENT,
+    "guided_decoding_backend": ABSENT,
+    "guided_whitespace_pattern": ABSENT,
+    "grammar": ABSENT,
+    "json_schema": ABSENT,
+    "typical_p": _number(1),
+    "priority": _number(0),
+}
+
+CHAT = SHARED | {
+    "logprobs": _flag(False),
+    "top_logprobs": _number(0),
+    "tools": EMPTY_LIST,
+    "tool_choice": _one_of("none", "auto"),
+    "parallel_tool_calls": ANY_FLAG,
+    "functions": EMPTY_LIST,
+    "function_call": _one_of("none", "auto"),
+    "prediction": ABSENT,
+    "modalities": _one_of(["text"]),
+    "audio": ABSENT,
+    "reasoning_effort": ABSENT,
+    "verbosity": _one_of("medium"),
+    "web_search_options": ABSENT,
+    "add_generation_prompt": _flag(True),
+    "continue_final_message": _flag(False),
+    "chat_template": ABSENT,
+    "chat_template_kwargs": EMPTY_OBJECT,
+    "documents": EMPTY_LIST,
+}
+
+COMPLETIONS = SHARED | {
+    "logprobs": ABSENT,
+    "suffix": _one_of(""),
+    "prompt_embeds": ABSENT,
+    "add_special_tokens": _flag(True),
+}
+
+
+def refuse_unserved(request: dict[str, Any], table: dict[str, Unserved]) -> None:
+    """Raises ApiError 400 unsupported_parameter for the first field of the table that asks for something."""
+    for name, field in table.items():
+        value = request.get(name)
+        if value is not None and not field.is_neutral(value):
+            raise unsupported_parameter(name, field.accepted)
