@@ -10,8 +10,9 @@ import sys
 from worker.engine.startup import load_engine
 from worker.held_jobs import HeldJobs
 from worker.lease_keeper import LeaseKeeper, Limits
-from worker.loop import WorkerLoop
+from worker.loop import Ports, WorkerLoop
 from worker.metrics import WorkerMetrics, port_of
+from worker.models.refusal import ModelRefused
 from worker.protocol.configuration import BadSetting, read_settings
 from worker.protocol.connection import connect
 from worker.protocol.model_identity import ModelNotPrepared, resolve_model
@@ -34,7 +35,11 @@ def main() -> int:
     except (BadSetting, ModelNotPrepared, ValueError) as error:
         print(f"headrace worker: {error}", file=sys.stderr)
         return 2
-    serve(settings, model_path, pool)
+    try:
+        serve(settings, model_path, pool)
+    except (BadSetting, ModelRefused, OSError) as error:
+        log.error("the worker cannot serve", extra={"reason": str(error)})
+        return 1
     return 0
 
 
@@ -50,7 +55,7 @@ def serve(settings: WorkerSettings, model_path: str, pool: str) -> None:
         return WorkerLease(connect(settings.redis_url), pool, name, lease_ms)
 
     publisher = Publisher(new_lease(), held)
-    loop = WorkerLoop(engine, new_lease(), held, publisher, metrics)
+    loop = WorkerLoop(engine, Ports(new_lease(), held, publisher, metrics), settings.max_sequences)
     keeper = LeaseKeeper(
         new_lease(),
         JobQueue(connect(settings.redis_url), pool),

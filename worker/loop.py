@@ -20,6 +20,16 @@ _BELL_WAIT_S = 0.5
 _RETRY_PAUSE_S = 0.2
 
 
+@dataclass(frozen=True)
+class Ports:
+    """What the loop hands its results to, and whom it asks for work."""
+
+    lease: WorkerLease
+    held: HeldJobs
+    publisher: Publisher
+    metrics: WorkerMetrics
+
+
 @dataclass
 class Flags:
     """Set by signal handlers and the control mailbox, read between steps."""
@@ -31,14 +41,13 @@ class Flags:
 class WorkerLoop:
     """Drives one engine from one pool's queue. `tick` is one turn; only this thread touches the engine."""
 
-    def __init__(
-        self, engine: Engine, lease: WorkerLease, held: HeldJobs, publisher: Publisher, metrics: WorkerMetrics
-    ) -> None:
+    def __init__(self, engine: Engine, ports: Ports, max_sequences: int) -> None:
         self._engine = engine
-        self._lease = lease
-        self._held = held
-        self._publisher = publisher
-        self._metrics = metrics
+        self._lease = ports.lease
+        self._held = ports.held
+        self._publisher = ports.publisher
+        self._metrics = ports.metrics
+        self._max_sequences = max_sequences
         self._claim_number = 0
         self._is_answered = True  # the last claim: an unanswered one is repeated under its number
         self._turn_began_s = time.monotonic()
@@ -90,7 +99,8 @@ class WorkerLoop:
 
     def _claim(self) -> None:
         room = self._engine.free_tokens()
-        max_jobs = self._engine.num_free_sequences
+        stats = self._engine.stats()
+        max_jobs = self._max_sequences - stats.num_running - stats.num_waiting
         if self._is_answered:
             if room <= 0 or max_jobs <= 0:
                 return

@@ -7,6 +7,8 @@ from redis.retry import Retry
 # Under a second in all: callers that must survive a longer outage retry on their own and stay able to stop.
 _NUM_RETRIES = 3
 _RETRY_PAUSE_S = 0.1
+_MAX_CONNECTIONS = 32  # a burst of streams takes turns instead of opening a connection each
+_POOL_WAIT_S = 5.0
 
 
 def connect(url: str, *, socket_timeout_s: float = 5.0) -> redis.Redis:
@@ -14,11 +16,13 @@ def connect(url: str, *, socket_timeout_s: float = 5.0) -> redis.Redis:
 
     Every script tolerates being run twice, so a call whose reply was lost may be repeated.
     """
-    return redis.Redis.from_url(
+    pool = redis.BlockingConnectionPool.from_url(
         url,
+        max_connections=_MAX_CONNECTIONS,
+        timeout=_POOL_WAIT_S,
         retry=Retry(ConstantBackoff(_RETRY_PAUSE_S), _NUM_RETRIES),
         socket_timeout=socket_timeout_s,
         socket_connect_timeout=1.0,
         socket_keepalive=True,
-        health_check_interval=0,
     )
+    return redis.Redis.from_pool(pool)

@@ -1,0 +1,82 @@
+"""The Flask app: routes, errors in one envelope, CORS and request ids. ``create_app()`` is what gunicorn loads."""
+
+import logging
+import secrets
+import sys
+
+from flask import Flask, Response, g, request
+
+from api.errors import ApiError, error_response, install_error_handlers
+from api.pipeline.connection import CloseWhenAsked
+from api.pipeline.served_model import load_served_model
+from api.routes import chat_completions, completions, health, models
+from api.services import build_services, services
+from api.settings import ApiSettings
+from worker.protocol.configuration import BadSetting, read_settings
+from worker.protocol.model_identity import ModelNotPrepared
+from worker.protocol.structured_log import configure_logging
+
+log = logging.getLogger("headrace.api")
+
+_EXPOSED = "x-request-id, retry-after, x-headrace-job"
+
+
+def create_app(settings: ApiSettings | None = None) -> Flask:
+    """Exits with a message when the settings or the model cannot be used."""
+    try:
+        settings = settings or read_settings(ApiSettings)
+        configure_logging(settings.log_level)
+        model = load_served_model(settings)
+        shared = build_services(settings, model)
+    except (BadSetting, ModelNotPrepared, ValueError) as error:
+        sys.exit(f"headrace web: {error}")
+    app = Flask("headrace", static_folder=None)
+    app.url_map.strict_slashes = False
+    app.url_map.merge_slashes = True
+    app.extensions["headrace"] = shared
+    app.wsgi_app = CloseWhenAsked(app.wsgi_app)  # type: ignore[method-assign]
+    for blueprint in (chat_completions.routes, completions.routes, models.routes, health.routes):
+        app.register_blueprint(blueprint)
+    install_error_handlers(app)
+    app.register_error_handler(ApiError, _refuse)
+    app.before_request(_begin)
+    app.after_request(_finish)
+    return app
+
+
+def _begin() -> Response | None:
+    given = request.headers.get("x-request-id", "")
+    g.request_id = given if given.isascii() and given.isprintable() and 0 < len(given) <= 128 else secrets.token_hex(16)
+    if request.method == "OPTIONS":
+        return Response(status=204)
+    return None
+
+
+def _finish(response: Response) -> Response:
+    response.headers["x-request-id"] = g.get("request_id", "")
+    _allow_origin(response)
+    return response
+
+
+def _refuse(error: ApiError) -> Response:
+    services().metrics.refused.labels(error.code or error.type).inc()
+    return error_response(error)
+
+
+def _allow_origin(response: Response) -> None:
+    """Errors carry the CORS headers too: without them a browser hides what went wrong."""
+    accepted = [o.strip() for o in services().settings.cors_origins.split(",") if o.strip()]
+    origin = request.headers.get("Origin")
+    if "*" in accepted:
+        response.headers["Access-Control-Allow-Origin"] = "*"
+    elif origin in accepted:
+        response.headers["Access-Control-Allow-Origin"] = origin
+        response.headers["Vary"] = "Origin"
+    else:
+        return
+    response.headers["Access-Control-Expose-Headers"] = _EXPOSED
+    if request.method == "OPTIONS":
+        response.headers["Access-Control-Allow-Methods"] = "GET, POST, DELETE, HEAD, OPTIONS"
+        asked = request.headers.get("Access-Control-Request-Headers")
+        response.headers["Access-Control-Allow-Headers"] = asked or "Authorization, Content-Type"
+        response.headers["Access-Control-Max-Age"] = "600"

@@ -1,0 +1,100 @@
+"""Admission: refuse early what cannot be served, and turn the queue's verdicts into honest answers."""
+
+import logging
+import time
+
+import redis
+
+from api import errors
+from api.errors import ApiError
+from api.settings import ApiSettings
+from worker.protocol.job import Job, JobClass
+from worker.protocol.queue import Admission, Bounds, JobQueue, Keeping, Snapshot, WorkerInfo
+
+log = logging.getLogger("headrace.admission")
+
+_FRESH_S = 0.25  # a snapshot this old is good enough to refuse by; the script decides on admission
+_MAX_ADVICE_S = 120.0
+_NO_WORKER_ADVICE_S = 5.0
+
+
+class AdmissionControl:
+    """One per process. Both checks raise ApiError: 429 for the caller's and the queue's limits, 503 for no service."""
+
+    def __init__(self, queue: JobQueue, settings: ApiSettings) -> None:
+        self._queue = queue
+        self._settings = settings
+        self._snapshot: Snapshot | None = None
+        self._taken_s = 0.0
+
+    def check_cheaply(self, job_class: JobClass) -> None:
+        """Before template and tokenizer cost anything: is there a worker, and room in the queue?"""
+        snapshot = self.snapshot()
+        ready_workers(snapshot)
+        if snapshot.depth[job_class] >= self._settings.queue_depth:
+            raise errors.queue_full(self._advice_s(snapshot.tokens[job_class], snapshot.drain_rate, 1.0))
+
+    def admit(self, job: Job, keeping: Keeping) -> Admission:
+        """Queue the job. `job_id` of the answer differs from the job's when its idempotency key was used before."""
+        workers = ready_workers(self.snapshot())
+        if not any(_fits(job, worker) for worker in workers):
+            raise errors.bad_request(
+                f"This request needs {job.cost} tokens of memory; this server has "
+                f"{max(worker.pool_tokens for worker in workers)}. Ask for fewer or shorter prompts.",
+                code="request_too_large",
+            )
+        try:
+            admission = self._queue.admit(job, self._bounds(), keeping)
+        except redis.exceptions.OutOfMemoryError as error:
+            raise errors.unavailable("The queue's memory is full. Please try again later.", 10.0) from error
+        except redis.RedisError as error:
+            raise broker_away(job.id) from error
+        return self._judged(admission)
+
+    def snapshot(self) -> Snapshot:
+        """The queue as it was at most a quarter of a second ago. Raises ApiError 503 when the broker is away."""
+        now_s = time.monotonic()
+        if self._snapshot is None or now_s - self._taken_s > _FRESH_S:
+            try:
+                self._snapshot = self._queue.snapshot()
+            except redis.RedisError as error:
+                raise broker_away(None) from error
+            self._taken_s = now_s
+        return self._snapshot
+
+    def _bounds(self) -> Bounds:
+        s = self._settings
+        return Bounds(s.queue_depth, s.queue_tokens, s.tenant_tokens, int(s.max_wait_s * 1000))
+
+    def _judged(self, admission: Admission) -> Admission:
+        if admission.verdict in ("admitted", "duplicate"):
+            return admission
+        if admission.verdict == "tenant":
+            raise errors.rate_limited("Your requests in progress use all the tokens you may have at once.", 1.0)
+        excess_s = admission.wait_s - self._settings.max_wait_s if admission.verdict == "wait" else admission.wait_s / 4
+        raise errors.queue_full(min(max(excess_s, 1.0), _MAX_ADVICE_S))
+
+    @staticmethod
+    def _advice_s(tokens: int, drain_rate: float, default_s: float) -> float:
+        """The time in which a quarter of the queue drains: room for some, not an invitation to all at once."""
+        return min(max(tokens / drain_rate / 4, 1.0), _MAX_ADVICE_S) if drain_rate > 0 else default_s
+
+
+def ready_workers(snapshot: Snapshot) -> list[WorkerInfo]:
+    """Workers that take jobs now. Raises ApiError 503 when there are none."""
+    if not snapshot.workers:
+        raise errors.unavailable("No worker serves this model at the moment.", _NO_WORKER_ADVICE_S)
+    ready = [worker for worker in snapshot.workers if not worker.is_draining]
+    if not ready:
+        raise errors.unavailable("The workers of this model are shutting down.", _NO_WORKER_ADVICE_S)
+    return ready
+
+
+def broker_away(job_id: str | None) -> ApiError:
+    log.error("the broker cannot be reached", extra={"job_id": job_id})
+    return errors.unavailable("The queue cannot be reached at the moment.", 1.0)
+
+
+def _fits(job: Job, worker: WorkerInfo) -> bool:
+    rounding = len(job.prompts) * (worker.page_size - 1)
+    return job.cost + rounding <= worker.pool_tokens

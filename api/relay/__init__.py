@@ -1,0 +1,1 @@
+"""From the events of a job to the chunks a client reads."""

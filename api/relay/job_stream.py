@@ -1,0 +1,162 @@
+"""One client's view of one job, from before its admission to the moment it leaves."""
+
+import logging
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import redis
+
+from api.errors import ApiError
+from api.metrics import ApiMetrics
+from api.relay.chunks import Chunk, StreamView, chunk_maker
+from api.relay.client_watch import ClientWatch
+from api.relay.outcomes import error_of, job_lost
+from api.relay.subscriber import JobGone, Notice, Subscriber, follow
+from api.settings import ApiSettings
+from worker.protocol.event import Delta, Event, Terminal
+from worker.protocol.queue import JobQueue
+
+log = logging.getLogger("headrace.relay")
+
+_BEAT_S = 1.0
+
+
+@dataclass(frozen=True)
+class Relay:
+    """What all streams of a process share."""
+
+    queue: JobQueue
+    subscriber: Subscriber
+    client_watch: ClientWatch
+    settings: ApiSettings
+    metrics: ApiMetrics
+
+    def open(self, job_id: str, view: StreamView) -> "JobStream":
+        """Subscribe to a job, before it is admitted or to go on with it. The caller must see to `leave`."""
+        return JobStream(self, job_id, view)
+
+
+class JobStream:
+    """Events and chunks of one job for one client. `leave` must be called at the end; it may be called twice."""
+
+    def __init__(self, relay: Relay, job_id: str, view: StreamView) -> None:
+        self.job_id = job_id
+        self.view = view
+        self._relay = relay
+        self._subscription = relay.subscriber.subscribe(job_id)
+        self._readmit: Callable[[], None] | None = None
+        self._stop_watching: Callable[[], None] = lambda: None
+        self._has_ended = False
+        self._has_left = False
+        self._opened_s = time.monotonic()
+
+    def confirm(self, readmit: Callable[[], None] | None = None) -> None:
+        """The job is in Redis now. `readmit` puts it there again should Redis lose it before it starts."""
+        self._readmit = readmit
+        self._subscription.is_admitted = True
+
+    def watch_client(self, client: socket.socket) -> None:
+        """End the stream when the client hangs up, or reads nothing for the stall timeout."""
+        stall_ms = int(self._relay.settings.stall_timeout_s * 1000)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, stall_ms)
+        self._stop_watching = self._relay.client_watch.add(client, self._subscription)
+
+    def stop(self) -> None:
+        """End the stream from another thread, as if its client had left."""
+        self._subscription.notify(Notice.STOPPED)
+
+    def events(self) -> Iterator[Event | None]:
+        """All events from the first; None on quiet beats. Raises ClientGone, or ApiError when the job was lost."""
+        last_s = 0.0
+        for event in self._surviving_events():
+            if isinstance(event, Delta):
+                last_s = self._measure(last_s)
+            elif isinstance(event, Terminal):
+                self._note_end(event)
+            yield event
+
+    def chunks(self) -> Iterator[tuple[int, Chunk] | None]:
+        """Numbered chunks from the first; None when nothing was sent for the ping interval.
+
+        Raises ClientGone, or ApiError when the job ends otherwise than well.
+        """
+        maker = chunk_maker(self.job_id, self.view)
+        number, sent_s = 0, time.monotonic()
+        for event in self.events():
+            if event is None:
+                if time.monotonic() - sent_s >= self._relay.settings.ping_s:
+                    sent_s = time.monotonic()
+                    yield None
+                continue
+            for chunk in maker.chunks(event):
+                number, sent_s = number + 1, time.monotonic()
+                yield number, chunk
+            if isinstance(event, Terminal) and (error := error_of(event)):
+                raise error
+
+    def leave(self) -> None:
+        """Let go of everything. A job that has not ended is cancelled, or left its grace when it may be resumed."""
+        if self._has_left:
+            return
+        self._has_left = True
+        self._stop_watching()
+        self._relay.subscriber.unsubscribe(self._subscription)
+        if self._has_ended or not self._subscription.is_admitted:
+            return
+        try:
+            if self.view.resume_grace_ms:
+                self._relay.queue.watch([self.job_id], self.view.resume_grace_ms)
+            else:
+                self.cancel("client_gone", "The client closed the connection.")
+        except redis.RedisError as error:
+            # Nobody renews the job's watcher lease any more, so it ends by itself once the broker is back.
+            log.warning("cancelling is left to the watcher lease", extra={"job_id": self.job_id, "error": repr(error)})
+
+    def cancel(self, code: str, message: str) -> str:
+        """Cancel the job; its state at that moment. Raises redis.RedisError."""
+        state = self._relay.queue.cancel(self.job_id, code, message)
+        if state in ("queued", "running"):
+            self._relay.metrics.cancelled.labels(code).inc()
+            log.info("job cancelled", extra={"job_id": self.job_id, "cause": code, "was": state})
+        return state
+
+    def _surviving_events(self) -> Iterator[Event | None]:
+        while True:
+            try:
+                yield from follow(self._subscription, self._relay.queue, _BEAT_S)
+                return
+            except JobGone as gone:
+                if gone.has_started or self._readmit is None:
+                    self._has_ended = True
+                    log.error("the broker lost a job", extra={"job_id": self.job_id})
+                    raise job_lost() from gone
+                log.warning("the broker lost a waiting job: admitting it again", extra={"job_id": self.job_id})
+                self._try_readmit(self._readmit)
+
+    def _try_readmit(self, readmit: Callable[[], None]) -> None:
+        self._subscription.is_admitted = False
+        try:
+            readmit()
+        except ApiError:
+            self._has_ended = True
+            raise
+        self._subscription.is_admitted = True
+
+    def _measure(self, last_s: float) -> float:
+        now_s = time.monotonic()
+        if last_s == 0.0:
+            self._relay.metrics.time_to_first_token.observe(now_s - self._opened_s)
+        else:
+            self._relay.metrics.inter_token_latency.observe(now_s - last_s)
+        return now_s
+
+    def _note_end(self, terminal: Terminal) -> None:
+        self._has_ended = True
+        metrics = self._relay.metrics
+        metrics.ended.labels(terminal.state).inc()
+        metrics.tokens.labels("prompt").inc(terminal.num_prompt_tokens)
+        metrics.tokens.labels("completion").inc(terminal.num_completion_tokens)
+        extra = {"job_id": self.job_id, "state": terminal.state, "code": terminal.code}
+        log.info("stream ended", extra=extra)

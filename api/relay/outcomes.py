@@ -1,0 +1,23 @@
+"""What the end of a job means to its client: the one mapping from terminal events to errors."""
+
+from api import errors
+from api.errors import NO_RETRY, SERVER_ERROR, ApiError
+from worker.protocol.event import Terminal
+
+
+def error_of(terminal: Terminal) -> ApiError | None:
+    """None when the job succeeded."""
+    if terminal.state == "succeeded":
+        return None
+    if terminal.state == "expired":
+        return ApiError(504, terminal.message, "timeout_error", code="timeout", headers=NO_RETRY)
+    if terminal.state == "cancelled":
+        return ApiError(409, terminal.message, code="cancelled", headers=NO_RETRY)
+    if terminal.code == "invalid_request":
+        return errors.bad_request(terminal.message)
+    return ApiError(500, terminal.message, SERVER_ERROR, code=terminal.code or "server_error")
+
+
+def job_lost() -> ApiError:
+    """The broker lost a started job (it was emptied, or failed over without its last writes)."""
+    return ApiError(500, "The server lost this request while it was running.", SERVER_ERROR, code="job_lost")

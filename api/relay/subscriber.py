@@ -1,0 +1,204 @@
+"""One Redis reader per API process, which hands each job's events to the streams that follow it.
+
+Pub/sub carries the speed and the replay list carries the truth: a stream that lags, sees a gap or was cut off from
+Redis goes back to the list, so a slow client costs a bounded queue and never a token.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from enum import Enum
+
+import redis
+
+from worker.protocol.event import Event, Terminal
+from worker.protocol.event_channel import EventChannel
+from worker.protocol.queue import JobQueue
+
+log = logging.getLogger("headrace.relay")
+
+MAX_QUEUED_EVENTS = 256
+_FRAME_WAIT_S = 1.0
+_RETRY_PAUSE_S = 0.2
+_REREAD_AFTER_S = 5.0  # so long after the last event, in case a frame went missing without a trace
+
+
+class Notice(Enum):
+    """What a stream may be told besides its events."""
+
+    REREAD = "events were missed: go back to the list"
+    CLIENT_GONE = "the client closed its connection"
+    JOB_GONE = "Redis does not know the job any more"
+    STOPPED = "the stream was told to end"
+
+
+class ClientGone(Exception):
+    """Nobody reads this stream any more."""
+
+
+class JobGone(Exception):
+    """The job vanished from Redis; `has_started` says whether any of its events were seen."""
+
+    def __init__(self, has_started: bool) -> None:
+        super().__init__("the job vanished from the queue")
+        self.has_started = has_started
+
+
+class Subscription:
+    """One stream's live events. Bounded: when the stream lags it loses them and re-reads the list."""
+
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
+        self.is_admitted = False  # until then Redis need not know the job
+        self._items: queue.SimpleQueue[tuple[int, Event] | Notice] = queue.SimpleQueue()
+        self._is_behind = False
+
+    def put(self, seq: int, event: Event) -> None:
+        if self._is_behind:
+            return
+        if self._items.qsize() >= MAX_QUEUED_EVENTS:
+            self._is_behind = True
+            self._items.put(Notice.REREAD)
+        else:
+            self._items.put((seq, event))
+
+    def notify(self, notice: Notice) -> None:
+        self._items.put(notice)
+
+    def next(self, timeout_s: float) -> tuple[int, Event] | Notice | None:
+        """The next live event or notice; None after a quiet `timeout_s`."""
+        try:
+            return self._items.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+    def catch_up(self) -> None:
+        """Forget live events, for the list is about to be read. Notices other than REREAD stay."""
+        kept: list[Notice] = []
+        self._is_behind = False
+        while not self._items.empty():
+            item = self._items.get()
+            if isinstance(item, Notice) and item is not Notice.REREAD:
+                kept.append(item)
+        for notice in kept:
+            self._items.put(notice)
+
+
+class Subscriber:
+    """The process's one reader of frames. `subscriptions` is what it serves now."""
+
+    def __init__(self, new_client: Callable[[], redis.Redis], pool: str) -> None:
+        self._new_client = new_client
+        self._pool = pool
+        self._by_job: dict[str, list[Subscription]] = {}
+        self._is_connected = threading.Event()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def subscribe(self, job_id: str) -> Subscription:
+        """Start to receive a job's events, before it is admitted or before its list is read."""
+        self._start_once()
+        subscription = Subscription(job_id)
+        self._by_job.setdefault(job_id, []).append(subscription)
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """May be called twice."""
+        of_job = self._by_job.get(subscription.job_id, [])
+        if subscription in of_job:
+            of_job.remove(subscription)
+        if not of_job:
+            self._by_job.pop(subscription.job_id, None)
+
+    def admitted_jobs(self) -> list[str]:
+        """The jobs that somebody follows and that Redis must know."""
+        return [job_id for job_id, of_job in self._by_job.items() if any(s.is_admitted for s in of_job)]
+
+    def notify(self, job_id: str, notice: Notice) -> None:
+        for subscription in list(self._by_job.get(job_id, ())):
+            subscription.notify(notice)
+
+    def _start_once(self) -> None:
+        # Not in the constructor: a thread started before gunicorn forks would be lost in the child.
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="subscriber", daemon=True)
+                self._thread.start()
+        # Without a broker there is nothing to wait for: admission will say so.
+        self._is_connected.wait(timeout=1.0)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                channel = EventChannel(self._new_client(), self._pool)
+                self._is_connected.set()
+                self._tell_all_to_reread()
+                while True:
+                    self._dispatch(channel.next_frame(_FRAME_WAIT_S))
+            except redis.RedisError as error:
+                self._is_connected.clear()
+                log.warning("the event channel was cut off", extra={"error": repr(error)})
+                time.sleep(_RETRY_PAUSE_S)
+
+    def _dispatch(self, frame: list[tuple[str, int, Event]]) -> None:
+        for job_id, seq, event in frame:
+            for subscription in self._by_job.get(job_id, ()):
+                subscription.put(seq, event)
+
+    def _tell_all_to_reread(self) -> None:
+        for job_id in list(self._by_job):
+            self.notify(job_id, Notice.REREAD)
+
+
+def follow(subscription: Subscription, job_queue: JobQueue, beat_s: float) -> Iterator[Event | None]:
+    """Every event of the job from the first, once each and in order; None on a quiet `beat_s`. Ends after the Terminal.
+
+    Raises ClientGone and JobGone. While Redis is away it yields None and tries again.
+    """
+    seq = 0
+    while True:
+        subscription.catch_up()
+        try:
+            missed = job_queue.replay(subscription.job_id, seq)
+        except redis.RedisError:
+            yield None
+            _obey(subscription.next(_RETRY_PAUSE_S), seq)
+            continue
+        for event in missed:
+            seq += 1
+            yield event
+            if isinstance(event, Terminal):
+                return
+        for live in _live(subscription, seq, beat_s):
+            if live is not None:
+                seq += 1
+            yield live
+            if isinstance(live, Terminal):
+                return
+
+
+def _live(subscription: Subscription, seq: int, beat_s: float) -> Iterator[Event | None]:
+    """Live events after `seq` until the list has to be read again."""
+    quiet_s = 0.0
+    while quiet_s < _REREAD_AFTER_S:
+        item = subscription.next(beat_s)
+        if item is None:
+            quiet_s += beat_s
+            yield None
+        elif isinstance(item, Notice):
+            _obey(item, seq)
+            return
+        elif item[0] == seq + 1:
+            seq, quiet_s = seq + 1, 0.0
+            yield item[1]
+        elif item[0] > seq + 1:
+            return
+
+
+def _obey(item: tuple[int, Event] | Notice | None, seq: int) -> None:
+    if item in (Notice.CLIENT_GONE, Notice.STOPPED):
+        raise ClientGone
+    if item is Notice.JOB_GONE:
+        raise JobGone(has_started=seq > 0)

@@ -1,0 +1,26 @@
+"""POST /v1/chat/completions, and GET to go on with its stream."""
+
+from flask import Blueprint, Response, request
+
+from api.pipeline.prepare import check_model, prepare_chat
+from api.pipeline.validate import validate_chat
+from api.routes.generation import answer, check_admissible, read_request
+from api.routes.resume import resume_stream
+from api.services import services
+
+routes = Blueprint("chat_completions", __name__)
+
+
+@routes.post("/v1/chat/completions")
+def create() -> Response:
+    shared = services()
+    unchecked, tenant = read_request()
+    valid = validate_chat(unchecked)
+    check_model(valid.model, shared.model)
+    check_admissible(shared)
+    return answer(prepare_chat(valid, shared.model, tenant, shared.settings), "chat.completions")
+
+
+@routes.get("/v1/chat/completions/<job_id>/stream")
+def resume(job_id: str) -> Response:
+    return resume_stream(job_id, request.args.get("after"))

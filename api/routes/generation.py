@@ -1,0 +1,148 @@
+"""What both completion endpoints do with a prepared request: admit it, then stream or collect its answer."""
+
+import logging
+from collections.abc import Iterator
+
+import msgspec
+from flask import Response, request
+
+from api import errors
+from api.pipeline.parse import UncheckedRequest, parse_json, read_body
+from api.pipeline.prepare import PreparedRequest
+from api.relay import sse
+from api.relay.chunks import StreamView
+from api.relay.job_stream import JobStream
+from api.relay.outcomes import error_of
+from api.relay.subscriber import ClientGone
+from api.relay.whole_response import whole_response
+from api.services import Services, services
+from worker.protocol.event import Event, Terminal
+from worker.protocol.job import JobClass
+from worker.protocol.queue import Keeping
+
+log = logging.getLogger("headrace.api")
+
+RESUME_HEADER = "Headrace-Resume"
+_CLIENT_CLOSED_REQUEST = 499  # nginx's word for it; nobody is there to read it
+_MAX_KEY_CHARS = 256
+
+
+def read_request() -> tuple[UncheckedRequest, str]:
+    """The request's JSON object and its tenant, after the checks that cost nothing. Raises ApiError."""
+    shared = services()
+    tenant = shared.keys.tenant_of(request.headers.get("Authorization"))
+    body = read_body(request.environ, shared.settings.max_body_bytes, shared.settings.body_timeout_s)
+    return parse_json(body, request.headers.get("Content-Type")), tenant
+
+
+def answer(prepared: PreparedRequest, endpoint: str) -> Response:
+    """Admit the job and relay it. Raises ApiError when it is refused."""
+    shared = services()
+    stream = admitted_stream(shared, prepared, endpoint, _wants_resume(prepared), _idempotency_key())
+    try:
+        client = request.environ.get("gunicorn.socket")
+        if client is not None:
+            stream.watch_client(client)
+        if prepared.stream:
+            return stream_response(stream, after=0)
+        return _whole(stream, len(prepared.job.prompts))
+    except BaseException:
+        stream.leave()
+        raise
+
+
+def admitted_stream(
+    shared: Services, prepared: PreparedRequest, endpoint: str, is_resumable: bool, idempotency_key: str = ""
+) -> JobStream:
+    """Subscribe first, then admit: no event can be missed. Raises ApiError."""
+    job, settings = prepared.job, shared.settings
+    shared.caretaker.start_once()
+    view = StreamView(
+        endpoint=endpoint,
+        model=job.pool,
+        created_s=job.created_s,
+        include_usage=prepared.include_usage,
+        is_stream=prepared.stream,
+        resume_grace_ms=int(settings.resume_grace_s * 1000) if is_resumable else 0,
+    )
+    keeping = Keeping(
+        watch_ms=int(settings.watcher_grace_s * 1000),
+        retention_ms=int(settings.retention_s * 1000),
+        idempotency_key=idempotency_key,
+        client_state=msgspec.json.encode(view).decode(),
+    )
+    stream = shared.relay.open(job.id, view)
+    try:
+        admission = shared.admission.admit(job, keeping)
+        if admission.verdict == "duplicate":
+            stream.leave()
+            stream = shared.relay.open(admission.job_id, view)
+        stream.confirm(lambda: _admit_again(shared, prepared, keeping))
+    except BaseException:
+        stream.leave()
+        raise
+    shared.metrics.admitted.labels(endpoint).inc()
+    extra = {"job_id": stream.job_id, "tenant": job.tenant, "num_prompt_tokens": job.num_prompt_tokens}
+    log.info("job " + admission.verdict, extra=extra)
+    return stream
+
+
+def stream_response(stream: JobStream, after: int) -> Response:
+    """A server-sent event stream of the chunks numbered above `after`."""
+    with_ids = stream.view.resume_grace_ms > 0
+    response = Response(_guarded(stream, with_ids, after), headers={**sse.HEADERS, "x-headrace-job": stream.job_id})
+    response.call_on_close(stream.leave)  # also when the body is never begun
+    return response
+
+
+def _guarded(stream: JobStream, with_ids: bool, after: int) -> Iterator[bytes]:
+    """After the first byte nothing may escape: a traceback or a second status line would end up in the body."""
+    try:
+        yield from sse.sse_body(stream.chunks(), with_id=with_ids, after=after)
+    except ClientGone:
+        return
+    except Exception:
+        log.exception("the stream broke", extra={"job_id": stream.job_id})
+        yield sse.sse_error(errors.internal()) + sse.DONE
+    finally:
+        stream.leave()
+
+
+def _whole(stream: JobStream, num_choices: int) -> Response:
+    events: list[Event] = []
+    try:
+        for event in stream.events():
+            if event is not None:
+                events.append(event)
+            if isinstance(event, Terminal) and (error := error_of(event)):
+                raise error
+    except ClientGone:
+        return Response(status=_CLIENT_CLOSED_REQUEST)
+    finally:
+        stream.leave()
+    body = whole_response(stream.job_id, stream.view, events, num_choices)
+    headers = {"x-headrace-job": stream.job_id}
+    return Response(msgspec.json.encode(body), content_type="application/json", headers=headers)
+
+
+def _admit_again(shared: Services, prepared: PreparedRequest, keeping: Keeping) -> None:
+    shared.admission.admit(prepared.job, keeping)
+
+
+def check_admissible(shared: Services) -> None:
+    """The bounds check that comes before template and tokenizer. Raises ApiError."""
+    shared.admission.check_cheaply(JobClass.INTERACTIVE)
+
+
+def _wants_resume(prepared: PreparedRequest) -> bool:
+    value = request.headers.get(RESUME_HEADER, "").strip().lower()
+    if value not in ("", "0", "1", "false", "true"):
+        raise errors.bad_request(f"The header {RESUME_HEADER} must be true or false.")
+    return prepared.stream and value in ("1", "true")
+
+
+def _idempotency_key() -> str:
+    key = request.headers.get("Idempotency-Key", "").strip()
+    if len(key) > _MAX_KEY_CHARS:
+        raise errors.bad_request(f"The header Idempotency-Key is longer than {_MAX_KEY_CHARS} characters.")
+    return key

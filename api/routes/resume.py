@@ -1,0 +1,60 @@
+"""Going on with a stream, at any API process: the replay list is all that is needed."""
+
+import msgspec
+import redis
+from flask import Response, request
+
+from api import errors
+from api.pipeline.admission import broker_away
+from api.relay.chunks import StreamView
+from api.relay.job_stream import JobStream
+from api.routes.generation import stream_response
+from api.services import Services, services
+from worker.protocol.job import pool_of
+
+
+def resume_stream(job_id: str, after: str | None) -> Response:
+    """The chunks numbered above `after` (or the header Last-Event-ID). Raises ApiError."""
+    shared = services()
+    tenant = shared.keys.tenant_of(request.headers.get("Authorization"))
+    number = after_number(after if after is not None else request.headers.get("Last-Event-ID"))
+    stream = reopened_stream(shared, job_id, tenant)
+    client = request.environ.get("gunicorn.socket")
+    if client is not None:
+        stream.watch_client(client)
+    return stream_response(stream, after=number)
+
+
+def reopened_stream(shared: Services, job_id: str, tenant: str) -> JobStream:
+    """A job of this tenant, from its first event. Raises ApiError 404 for any other id."""
+    view = _view_of(shared, job_id, tenant)
+    shared.caretaker.start_once()
+    stream = shared.relay.open(job_id, view)
+    stream.confirm()
+    return stream
+
+
+def _view_of(shared: Services, job_id: str, tenant: str) -> StreamView:
+    unknown = errors.not_found("There is no such stream. It may have ended too long ago.")
+    if pool_of(job_id) != shared.model.name:
+        raise unknown
+    try:
+        job = shared.queue.describe(job_id)
+    except redis.RedisError as error:
+        raise broker_away(job_id) from error
+    # Another tenant's job looks like no job at all.
+    if job.get("tenant") != tenant:
+        raise unknown
+    view = msgspec.json.decode(job["client_state"], type=StreamView)
+    if not view.is_stream:
+        raise unknown
+    return view
+
+
+def after_number(text: str | None) -> int:
+    """Raises ApiError 400 when the text is not a chunk's number."""
+    if text is None or text == "":
+        return 0
+    if not (text.isascii() and text.isdigit() and len(text) < 12):
+        raise errors.bad_request("'after' must be the number of the last chunk received.", "after")
+    return int(text)

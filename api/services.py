@@ -1,0 +1,51 @@
+"""What an API process holds for all its requests. Built before gunicorn forks: connects to nothing yet."""
+
+from dataclasses import dataclass
+
+from flask import current_app
+
+from api.auth import ApiKeys, parse_api_keys
+from api.metrics import ApiMetrics
+from api.pipeline.admission import AdmissionControl
+from api.pipeline.served_model import ServedModel
+from api.relay.caretaker import Caretaker
+from api.relay.client_watch import ClientWatch
+from api.relay.job_stream import Relay
+from api.relay.subscriber import Subscriber
+from api.settings import ApiSettings
+from worker.protocol.connection import connect
+from worker.protocol.queue import JobQueue
+
+
+@dataclass(frozen=True)
+class Services:
+    settings: ApiSettings
+    model: ServedModel
+    keys: ApiKeys
+    queue: JobQueue
+    admission: AdmissionControl
+    relay: Relay
+    caretaker: Caretaker
+    metrics: ApiMetrics
+
+
+def build_services(settings: ApiSettings, model: ServedModel) -> Services:
+    queue = JobQueue(connect(settings.redis_url), model.name)
+    metrics = ApiMetrics()
+    subscriber = Subscriber(lambda: connect(settings.redis_url), model.name)
+    return Services(
+        settings=settings,
+        model=model,
+        keys=parse_api_keys(settings.api_keys),
+        queue=queue,
+        admission=AdmissionControl(queue, settings),
+        relay=Relay(queue, subscriber, ClientWatch(), settings, metrics),
+        caretaker=Caretaker(queue, subscriber, settings, metrics),
+        metrics=metrics,
+    )
+
+
+def services() -> Services:
+    """The services of the app that handles the current request."""
+    found: Services = current_app.extensions["headrace"]
+    return found

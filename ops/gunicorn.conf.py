@@ -1,0 +1,57 @@
+"""gunicorn for the API: gevent workers, preloaded.
+
+This file is read before the app is imported, so what must come first is here: gevent's patches before anything that
+binds sockets or threads, and the variables that libraries read when they are imported.
+"""
+
+from gevent import monkey
+
+monkey.patch_all()
+
+import os  # noqa: E402
+import shutil  # noqa: E402
+import tempfile  # noqa: E402
+from typing import Any  # noqa: E402
+
+# The tokenizer's own thread pool does not survive a fork; our bounded pool of native threads calls it instead.
+os.environ["RAYON_NUM_THREADS"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# The metrics of all processes meet in this folder. It must be there before prometheus_client is imported.
+_metrics_folder = tempfile.mkdtemp(prefix="headrace-metrics-")
+os.environ["PROMETHEUS_MULTIPROC_DIR"] = _metrics_folder
+
+from prometheus_client import multiprocess  # noqa: E402
+
+from api.settings import ApiSettings  # noqa: E402
+from worker.protocol.configuration import BadSetting, read_settings  # noqa: E402
+
+try:
+    _settings = read_settings(ApiSettings)
+except BadSetting as error:
+    raise SystemExit(f"headrace web: {error}") from error
+
+wsgi_app = "api.app:create_app()"
+bind = f"{_settings.host}:{_settings.port}"
+workers = _settings.web_processes
+worker_class = "gevent"
+worker_connections = _settings.max_connections
+preload_app = True
+reuse_port = True  # a new instance can accept before the old one stops
+backlog = 2048
+timeout = 60
+graceful_timeout = int(_settings.grace_s)
+keepalive = 75
+control_socket_disable = True
+accesslog = None
+errorlog = "-"
+loglevel = _settings.log_level
+max_requests = 0
+
+
+def child_exit(server: Any, worker: Any) -> None:  # noqa: ARG001
+    """Live gauges of a dead process must not linger in the sums."""
+    multiprocess.mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
+
+
+def on_exit(server: Any) -> None:  # noqa: ARG001
+    shutil.rmtree(_metrics_folder, ignore_errors=True)
