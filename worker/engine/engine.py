@@ -1,0 +1,249 @@
+"""The engine: jobs in, deltas out, one step at a time."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from worker.engine.answer_text import AnswerText
+from worker.engine.detokenizer import Detokenizer
+from worker.engine.held_job import HeldJob
+from worker.engine.page_allocator import PageAllocator
+from worker.engine.ragged_batch import batch_of_spans
+from worker.engine.sampler import RowParams, SamplingFailed, sample
+from worker.engine.scheduler import Scheduler
+from worker.engine.sequence import Sequence as EngineSequence
+from worker.engine.sequence import Span
+from worker.models.interface import Model
+from worker.protocol.event import Delta, Terminal
+from worker.protocol.job import Job
+
+logger = logging.getLogger("headrace.engine")
+
+
+class JobRejected(ValueError):
+    """This job can never run on this engine; the message says why."""
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """Sizes of an engine. `max_context` bounds prompt plus answer of one sequence, in tokens."""
+
+    page_size: int
+    num_pages: int
+    max_sequences: int
+    step_tokens: int
+    max_context: int
+    end_token_ids: frozenset[int] = frozenset()
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True)
+class JobOutput:
+    """What one step did for one job. With a terminal the engine has let go of the job."""
+
+    job_id: str
+    deltas: tuple[Delta, ...]
+    terminal: Terminal | None
+
+
+@dataclass(frozen=True)
+class EngineStats:
+    num_running: int
+    num_waiting: int
+    num_pages: int
+    num_free_pages: int
+    num_held_pages: int
+    num_cached_pages: int
+    num_prompt_tokens_total: int
+    num_generated_tokens_total: int
+    num_preemptions_total: int
+    num_failed_jobs_total: int
+
+
+class Engine:
+    """Runs the sequences of all jobs it holds in one batch. Not thread-safe: one thread calls everything."""
+
+    def __init__(self, model: Model, make_detokenizer: Callable[[], Detokenizer], config: EngineConfig) -> None:
+        self.fingerprint = config.fingerprint
+        self.vocab_size = model.vocab_size
+        self.page_size = config.page_size
+        self.num_pages = config.num_pages
+        # A sequence alone in the pool must be able to end, else it would be preempted for ever.
+        self.max_context = min(config.max_context, config.num_pages * config.page_size)
+        self._model = model
+        self._make_detokenizer = make_detokenizer
+        self._end_token_ids = config.end_token_ids
+        self._allocator = PageAllocator(config.num_pages, config.page_size)
+        self._scheduler = Scheduler(self._allocator, config.max_sequences, config.step_tokens)
+        self._jobs: dict[str, HeldJob] = {}
+        self._deltas: dict[str, list[Delta]] = {}  # of the step in progress
+        self._terminals: dict[str, Terminal] = {}
+        self._num_arrivals = 0
+        self._num_prompt_tokens = 0
+        self._num_generated_tokens = 0
+        self._num_failed_jobs = 0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would do or report anything."""
+        return bool(self._jobs or self._terminals)
+
+    @property
+    def job_ids(self) -> list[str]:
+        """The jobs held, in order of arrival."""
+        return list(self._jobs)
+
+    def add(self, job: Job, replay: Sequence[Delta] = ()) -> None:
+        """Takes a job in. `replay`: the deltas already published for it; its sequences go on after them.
+
+        Raises JobRejected when the job can never run, ValueError when its id is held already.
+        """
+        if job.id in self._jobs:
+            raise ValueError(f"job {job.id} is held already")
+        self._check(job)
+        self._num_arrivals += 1
+        choices = range(len(job.prompts))
+        sequences = [EngineSequence(job, choice, self._num_arrivals, self.max_context) for choice in choices]
+        held = HeldJob(job, sequences, [self._new_text(job) for _ in choices])
+        try:
+            held.replay(replay)
+        except ValueError as error:
+            raise JobRejected(str(error)) from error
+        self._jobs[job.id] = held
+        for sequence in held.unfinished:
+            self._scheduler.add(sequence)
+        self._end_if_finished(held)
+
+    def cancel(self, job_id: str) -> bool:
+        """Drops the job and frees its pages at once. False when it is not held (any more)."""
+        held = self._jobs.get(job_id)
+        if held is not None:
+            self._let_go(held)
+        self._deltas.pop(job_id, None)
+        return self._terminals.pop(job_id, None) is not None or held is not None
+
+    def step(self) -> list[JobOutput]:
+        """Computes one batch; what it did for each job. An exception inside ends the jobs it hit, never the engine."""
+        spans = self._scheduler.schedule()
+        if spans:
+            try:
+                drawn = self._forward_and_sample(spans)
+            except Exception as error:
+                self._fail_all(spans, error)
+            else:
+                self._commit(spans, drawn)
+        return self._emit()
+
+    def free_tokens(self) -> int:
+        """Tokens that fit the pages neither held by a sequence nor promised to one.
+
+        A sequence is promised its prompt and the tokens it is expected to generate, in whole pages.
+        """
+        unfinished = (sequence for held in self._jobs.values() for sequence in held.unfinished)
+        taken = sum(max(self._allocator.pages_for(each.promised_tokens), len(each.pages)) for each in unfinished)
+        return max(0, self.num_pages - taken) * self.page_size
+
+    def stats(self) -> EngineStats:
+        return EngineStats(
+            num_running=len(self._scheduler.running),
+            num_waiting=len(self._scheduler.waiting),
+            num_pages=self.num_pages,
+            num_free_pages=self._allocator.num_free,
+            num_held_pages=self._allocator.num_held,
+            num_cached_pages=0,
+            num_prompt_tokens_total=self._num_prompt_tokens,
+            num_generated_tokens_total=self._num_generated_tokens,
+            num_preemptions_total=self._scheduler.num_preemptions,
+            num_failed_jobs_total=self._num_failed_jobs,
+        )
+
+    def check_conservation(self) -> None:
+        """Raises AssertionError unless every page is free or held by a running sequence, as often as counted."""
+        self._allocator.check_conservation(sequence.pages for sequence in self._scheduler.running)
+
+    def _check(self, job: Job) -> None:
+        if not job.prompts or not all(job.prompts):
+            raise JobRejected("a prompt needs at least one token")
+        if job.sampling.max_tokens < 1:
+            raise JobRejected("max_tokens must be at least 1")
+        for prompt in job.prompts:
+            if len(prompt) >= self.max_context:
+                raise JobRejected(
+                    f"this worker's maximum context length is {self.max_context} tokens, "
+                    f"and a prompt of {len(prompt)} leaves no room for an answer"
+                )
+            if not 0 <= min(prompt) <= max(prompt) < self.vocab_size:
+                raise JobRejected(f"a prompt holds a token id outside 0 to {self.vocab_size - 1}")
+
+    def _new_text(self, job: Job) -> AnswerText:
+        return AnswerText(self._make_detokenizer(), job.sampling.stop, self._end_token_ids)
+
+    def _forward_and_sample(self, spans: list[Span]) -> list[int | SamplingFailed]:
+        batch = batch_of_spans(spans, self.page_size, self._model.device)
+        logits = self._model.forward(batch)
+        rows = [self._row_params(span.sequence) for span in spans if span.needs_logits]
+        return sample(logits, rows)
+
+    def _row_params(self, sequence: EngineSequence) -> RowParams:
+        sampling = self._jobs[sequence.job_id].job.sampling
+        return RowParams(sampling, sequence.choice, sequence.num_generated)
+
+    def _commit(self, spans: list[Span], drawn: list[int | SamplingFailed]) -> None:
+        remaining = iter(drawn)
+        for span in spans:
+            span.sequence.num_computed = span.stop
+            if span.needs_logits:
+                self._commit_token(span.sequence, next(remaining))
+
+    def _commit_token(self, sequence: EngineSequence, token_id: int | SamplingFailed) -> None:
+        held = self._jobs.get(sequence.job_id)
+        if held is None:  # another choice of the job has failed in this step
+            return
+        if isinstance(token_id, SamplingFailed):
+            self._fail(held, token_id)
+            return
+        if sequence.num_generated == 0:
+            self._num_prompt_tokens += sequence.num_prompt_tokens
+        try:
+            delta = held.accept(sequence, token_id)
+        except Exception as error:
+            self._fail(held, error)
+            return
+        self._num_generated_tokens += 1
+        self._deltas.setdefault(sequence.job_id, []).append(delta)
+        if sequence.is_finished:
+            self._scheduler.remove(sequence)
+            self._end_if_finished(held)
+
+    def _end_if_finished(self, held: HeldJob) -> None:
+        if not held.unfinished:
+            self._terminals[held.job.id] = held.terminal()
+            self._let_go(held)
+
+    def _fail_all(self, spans: list[Span], error: Exception) -> None:
+        for job_id in dict.fromkeys(span.sequence.job_id for span in spans):
+            self._fail(self._jobs[job_id], error)
+
+    def _fail(self, held: HeldJob, error: Exception) -> None:
+        logger.error("job failed", exc_info=error, extra={"job_id": held.job.id})
+        # Whatever went wrong may have left values in its pages that poison the next holder: zero times NaN is NaN.
+        pages = [page for sequence in held.sequences for page in sequence.pages]
+        try:
+            self._model.scrub(pages)
+        finally:
+            self._num_failed_jobs += 1
+            self._terminals[held.job.id] = held.terminal(failure=f"{type(error).__name__}: {error}")
+            self._let_go(held)
+
+    def _let_go(self, held: HeldJob) -> None:
+        del self._jobs[held.job.id]
+        for sequence in held.sequences:
+            self._scheduler.remove(sequence)
+
+    def _emit(self) -> list[JobOutput]:
+        job_ids = dict.fromkeys([*self._deltas, *self._terminals])
+        outputs = [
+            JobOutput(job_id, tuple(self._deltas.get(job_id, ())), self._terminals.get(job_id)) for job_id in job_ids
+        ]
+        self._deltas, self._terminals = {}, {}
+        return outputs

@@ -1,0 +1,56 @@
+"""A job the engine holds: its sequences, the text of each, and how many are still running."""
+
+from collections.abc import Iterable
+
+from worker.engine.answer_text import AnswerText, Piece
+from worker.engine.sequence import Sequence
+from worker.protocol.event import Delta, Terminal
+from worker.protocol.job import Job
+
+
+class HeldJob:
+    def __init__(self, job: Job, sequences: list[Sequence], texts: list[AnswerText]) -> None:
+        """One sequence and one text for each prompt, in order."""
+        self.job = job
+        self.sequences = sequences
+        self._texts = texts
+
+    @property
+    def unfinished(self) -> list[Sequence]:
+        return [sequence for sequence in self.sequences if not sequence.is_finished]
+
+    def replay(self, deltas: Iterable[Delta]) -> None:
+        """Brings the sequences to where they were after these deltas. Raises ValueError when they do not belong here.
+
+        The tokens wait to be computed again; their text is out already and is not produced twice.
+        """
+        for delta in deltas:
+            if not 0 <= delta.choice < len(self.sequences) or self.sequences[delta.choice].is_finished:
+                raise ValueError(f"replay of choice {delta.choice}, which has ended or never was")
+            sequence = self.sequences[delta.choice]
+            for token_id in delta.token_ids:
+                self._push(sequence, token_id)
+            sequence.is_finished = delta.finish is not None
+        if any(sequence.is_at_limit for sequence in self.unfinished):
+            raise ValueError("replay is longer than the answer may be")
+
+    def accept(self, sequence: Sequence, token_id: int) -> Delta:
+        """Adds a token to a sequence's answer; the delta to publish for it."""
+        piece = self._push(sequence, token_id)
+        sequence.is_finished = piece.finish is not None
+        return Delta(sequence.choice, (token_id,), piece.text, piece.finish)
+
+    def terminal(self, failure: str | None = None) -> Terminal:
+        """The job's last event: success, or with `failure` the reason why not."""
+        num_completion_tokens = sum(sequence.num_generated for sequence in self.sequences)
+        return Terminal(
+            "succeeded" if failure is None else "failed",
+            code="" if failure is None else "engine_error",
+            message=failure or "",
+            num_prompt_tokens=self.job.num_prompt_tokens,
+            num_completion_tokens=num_completion_tokens,
+        )
+
+    def _push(self, sequence: Sequence, token_id: int) -> Piece:
+        sequence.append([token_id])
+        return self._texts[sequence.choice].push(token_id, sequence.is_at_limit)

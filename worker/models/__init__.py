@@ -1,0 +1,1 @@
+"""Models: one forward pass over a RaggedBatch and the KV pool."""
