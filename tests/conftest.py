@@ -1,5 +1,6 @@
 """What many tests share: a broker, models, and the whole of Headrace as real processes."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +15,14 @@ from tests.stack import Stack
 from worker.protocol.model_identity import default_model_folder, is_whole
 
 NewStack = Callable[..., Stack]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_settings_of_the_user() -> None:
+    """Tests see defaults, whatever the user has set. The cache of prepared models is shared with real use."""
+    for name in [name for name in os.environ if name.startswith("HEADRACE_") and name != "HEADRACE_CACHE"]:
+        del os.environ[name]
+    os.environ["HEADRACE_CONFIG"] = os.devnull
 
 
 @pytest.fixture(scope="session")

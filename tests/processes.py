@@ -28,7 +28,7 @@ def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = GEN
 def clean_environment(**settings: str) -> dict[str, str]:
     """This process's environment without the user's own Headrace settings, and with the given ones."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
-    return {**kept, "PYTHONUNBUFFERED": "1", **settings}
+    return {**kept, "PYTHONUNBUFFERED": "1", "HEADRACE_CONFIG": os.devnull, **settings}
 
 
 class RunningProcess:
