@@ -95,8 +95,8 @@ def payload_too_large(max_bytes: int) -> ApiError:
     return ApiError(413, message, code="payload_too_large", headers=CLOSE)
 
 
-def unsupported_media_type(message: str) -> ApiError:
-    return ApiError(415, message, code="unsupported_media_type")
+def unsupported_media_type(message: str, headers: Mapping[str, str] | None = None) -> ApiError:
+    return ApiError(415, message, code="unsupported_media_type", headers=headers)
 
 
 def rate_limited(message: str, retry_after_s: float) -> ApiError:

@@ -50,7 +50,8 @@ class ControlTokens:
         self._blind = Tokenizer(tokenizer.model)  # shares the model's memory
         self._real_ids = self._copy_settings(tokenizer)
         unknown = tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or "")
-        self._forbidden = {tokenizer.token_to_id(literal) for literal in self._literals} - {unknown}
+        ids = {tokenizer.token_to_id(literal) for literal in self._literals}
+        self._forbidden = ids - {unknown} - self._real_ids.keys()  # the model's own words, made from plain text
 
     def _copy_settings(self, tokenizer: Tokenizer) -> dict[int, int]:
         """Gives the blind tokenizer everything but the control tokens' names; the real id of each of its added ids."""
@@ -90,14 +91,31 @@ class ControlTokens:
         marked = self._find_literal.sub(f"{markers.start}\\g<0>{markers.end}", stripped)
         return before + markers.end * is_open_before + marked + markers.end * is_open_after + after
 
-    def encode_marked(self, rendered: str, markers: Markers) -> list[int]:
-        """Token ids of a text rendered from marked strings. Raises ForgedControlTokenError."""
-        parts = _marked_pattern(self._any_literal, markers.start, markers.end)
-        named = parts.sub(self._name_part, rendered)
+    def encode_marked(self, marked: str, plain: str, markers: Markers) -> list[int]:
+        """Token ids of a conversation rendered twice, from marked strings and from the strings as they are.
+
+        Raises ForgedControlTokenError.
+        """
+        named = self._name_templates_tokens(marked, plain, markers)
         ids = self._blind.encode_batch_fast([named], add_special_tokens=False)[0].ids
         if not self._forbidden.isdisjoint(ids):
             raise ForgedControlTokenError("the text holds a control token that this vocabulary cannot write as text")
         return [self._real_ids.get(token_id, token_id) for token_id in ids]
+
+    def _name_templates_tokens(self, marked: str, plain: str, markers: Markers) -> str:
+        """The rendered text with the template's control tokens under their secret names.
+
+        Markers may keep a template from trimming white space beside a token it splits a string at. So the text is
+        taken from the plain rendering, if the two differ by no more than that, and from the marked one otherwise.
+        """
+        pattern = _marked_pattern(self._any_literal, markers.start, markers.end)
+        literals = [part for part in pattern.finditer(marked) if part.lastgroup]
+        unmarked = marked.replace(markers.start, "").replace(markers.end, "")
+        are_same_tokens = [part["users"] or part["templates"] for part in literals] == self._find_literal.findall(plain)
+        if not are_same_tokens or "".join(unmarked.split()) != "".join(plain.split()):
+            return pattern.sub(self._name_part, marked)
+        whose = iter(literals)
+        return self._find_literal.sub(lambda _: self._name_part(next(whose)), plain)
 
     def _name_part(self, part: re.Match[str]) -> str:
         if part["users"]:

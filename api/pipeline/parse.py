@@ -32,8 +32,9 @@ def read_body(environ: Mapping[str, Any], max_bytes: int, timeout_s: float) -> b
     """The whole body of a WSGI request, whether of declared length or chunked.
 
     Raises ApiError: 400 when the body breaks off, 408 when it has not arrived within `timeout_s`, 413 when it is
-    larger than `max_bytes`.
+    larger than `max_bytes`, 415 when it is compressed.
     """
+    _check_encoding(environ.get("HTTP_CONTENT_ENCODING", ""))
     length = _declared_length(environ)
     if length == 0:
         return b""
@@ -52,6 +53,12 @@ def read_body(environ: Mapping[str, Any], max_bytes: int, timeout_s: float) -> b
     if length is not None and len(body) < length:
         raise _broken_off()
     return body
+
+
+def _check_encoding(encoding: str) -> None:
+    if encoding.strip().lower() not in {"", "identity"}:
+        message = f"Content-Encoding {encoding[:40]!r} is not supported; send the body as it is."
+        raise unsupported_media_type(message, CLOSE)
 
 
 def _declared_length(environ: Mapping[str, Any]) -> int | None:

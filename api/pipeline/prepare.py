@@ -55,9 +55,11 @@ def _certain_texts(valid: ValidChatRequest | ValidCompletionRequest) -> Iterable
 
 def fewest_tokens(valid: ValidChatRequest | ValidCompletionRequest, model: ServedModel) -> int:
     """A lower bound of all prompts' tokens that costs next to nothing."""
-    prompts = valid.prompts if isinstance(valid, ValidCompletionRequest) else ()
-    num_ids = sum(len(prompt) for prompt in prompts if not isinstance(prompt, str))
-    return num_ids + model.tokenizer.fewest_tokens(cheap_size_bytes(valid))
+    fewest = model.tokenizer.fewest_tokens(cheap_size_bytes(valid))
+    if isinstance(valid, ValidChatRequest):
+        # Each message and tool call takes a token at least, and time in the template even if it is empty.
+        return max(fewest, sum(1 + len(message.tool_calls) for message in valid.messages))
+    return fewest + sum(len(prompt) for prompt in valid.prompts if not isinstance(prompt, str))
 
 
 def prepare_chat(valid: ValidChatRequest, model: ServedModel, tenant: str, settings: ApiSettings) -> PreparedRequest:
@@ -100,10 +102,9 @@ def _check_prompt(prompt: Prompt, param: str, model: ServedModel) -> None:
         fewest = model.tokenizer.fewest_tokens(len(prompt.strip().encode()))
         if fewest >= model.max_context:
             raise context_length_exceeded(model.max_context, fewest, "prompt", is_lower_bound=True)
-        return
-    for i, token_id in enumerate(prompt):
-        if token_id >= model.vocab_size:
-            raise bad_request(f"'{param}[{i}]' must be a token id below {model.vocab_size}.", f"{param}[{i}]")
+    elif max(prompt) >= model.vocab_size:
+        i = next(i for i, token_id in enumerate(prompt) if token_id >= model.vocab_size)
+        raise bad_request(f"'{param}[{i}]' must be a token id below {model.vocab_size}.", f"{param}[{i}]")
 
 
 def _encode_prompts(prompts: tuple[Prompt, ...], model: ServedModel) -> tuple[tuple[int, ...], ...]:

@@ -39,9 +39,9 @@ def _check_prompt(item: Any, kind: type, param: str) -> Prompt:
 def _check_token_ids(ids: list[Any], param: str) -> tuple[int, ...]:
     if not ids:
         raise bad_request(f"'{param}' must not be empty.", param)
-    for i, token_id in enumerate(ids):
-        if type(token_id) is not int or token_id < 0:
-            raise bad_request(f"'{param}[{i}]' must be a token id, a whole number of at least 0.", f"{param}[{i}]")
+    if set(map(type, ids)) != {int} or min(ids) < 0:
+        i = next(i for i, token_id in enumerate(ids) if type(token_id) is not int or token_id < 0)
+        raise bad_request(f"'{param}[{i}]' must be a token id, a whole number of at least 0.", f"{param}[{i}]")
     return tuple(ids)
 
 

@@ -46,9 +46,12 @@ def load_served_model(settings: ApiSettings) -> ServedModel:
 
 def _config_file(path: str) -> Path:
     try:
-        return Path(cached_file(path, "config.json"))
+        found = cached_file(path, "config.json")
     except OSError as error:
         raise BadSetting(f"HEADRACE_MODEL={path!r}: no config.json: {error}") from error
+    if found is None:
+        raise BadSetting(f"HEADRACE_MODEL={path!r}: no config.json")
+    return Path(found)
 
 
 def _max_context(config: dict[str, Any], tokenizer: ModelTokenizer) -> int:

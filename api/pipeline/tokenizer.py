@@ -57,21 +57,25 @@ class ModelTokenizer:
 
         Only the template writes control tokens; the same words inside a message are encoded as text.
         """
+        # The template is Python and may be slow: in a thread it shares the interpreter with the event loop.
+        return self._pool.run(lambda: self._chat_ids(messages, max_context))
+
+    def _chat_ids(self, messages: Sequence[Message], max_context: int) -> list[int]:
         try:
             texts = user_texts(messages)
-            if not any(map(self._control.can_forge, texts)):
-                rendered = self._template.render(messages)
-                self._refuse_too_long(rendered, max_context, "messages")
-                return self._pool.run(lambda: self._encode([rendered], add_special_tokens=False)[0])
-            return self._encode_marked(messages, Markers(texts), max_context)
+            if any(map(self._control.can_forge, texts)):
+                return self._marked_chat_ids(messages, Markers(texts), max_context)
+            rendered = self._template.render(messages)
+            self._refuse_too_long(rendered, max_context)
+            return self._encode([rendered], add_special_tokens=False)[0]
         except (TooManyNoncharactersError, ForgedControlTokenError, RecursionError) as error:
             raise bad_request(f"The messages cannot be encoded: {error}.", "messages") from error
 
-    def _encode_marked(self, messages: Sequence[Message], markers: Markers, max_context: int) -> list[int]:
+    def _marked_chat_ids(self, messages: Sequence[Message], markers: Markers, max_context: int) -> list[int]:
         marked = [change_user_texts(message, lambda text: self._control.mark(text, markers)) for message in messages]
-        rendered = self._template.render(marked)
-        self._refuse_too_long(rendered, max_context, "messages")
-        return self._pool.run(lambda: self._control.encode_marked(rendered, markers))
+        plain = self._template.render(messages)
+        self._refuse_too_long(plain, max_context)
+        return self._control.encode_marked(self._template.render(marked), plain, markers)
 
     def encode_prompts(self, prompts: Sequence[str]) -> list[list[int]]:
         """Token ids of raw prompts, in which control tokens count as such. A start token comes first at most once."""
@@ -88,11 +92,11 @@ class ModelTokenizer:
     def _adds_bos(self) -> bool:
         return self._encode([""], add_special_tokens=True)[0][:1] == [self._bos_id]
 
-    def _refuse_too_long(self, text: str, max_context: int, param: str) -> None:
+    def _refuse_too_long(self, text: str, max_context: int) -> None:
         """Raises ApiError 400 context_length_exceeded before the tokenizer reads what can never fit."""
         fewest = self.fewest_tokens(len(text.encode()))
         if fewest >= max_context:
-            raise context_length_exceeded(max_context, fewest, param, is_lower_bound=True)
+            raise context_length_exceeded(max_context, fewest, "messages", is_lower_bound=True)
 
     def fewest_tokens(self, num_bytes: int) -> int:
         """A lower bound of the tokens of a text of so many UTF-8 bytes."""

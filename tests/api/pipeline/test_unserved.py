@@ -1,0 +1,123 @@
+"""Known fields that are not served yet: refused by name unless their value asks for nothing."""
+
+from typing import Any
+
+import pytest
+
+from api.pipeline.unserved import CHAT, COMPLETIONS
+from api.pipeline.validate import validate_chat, validate_completion
+from tests.api.pipeline.refusals import facts_of, refusal
+
+CHAT_REQUEST = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
+COMPLETION_REQUEST = {"model": "m", "prompt": "x"}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("n", 0),
+        ("n", 2),
+        ("n", -1),
+        ("n", "x"),
+        ("n", True),
+        ("n", 1.5),
+        ("logprobs", True),
+        ("logprobs", 0),
+        ("top_logprobs", 5),
+        ("top_logprobs", -1),
+        ("top_logprobs", False),
+        ("presence_penalty", 0.1),
+        ("presence_penalty", "0"),
+        ("frequency_penalty", -3),
+        ("repetition_penalty", 1.1),
+        ("logit_bias", {"5": 1}),
+        ("logit_bias", {"999999999": -100}),
+        ("logit_bias", []),
+        ("tools", [TOOL]),
+        ("tools", {}),
+        ("tool_choice", "required"),
+        ("tool_choice", {"type": "function", "function": {"name": "f"}}),
+        ("parallel_tool_calls", "yes"),
+        ("functions", [{"name": "f"}]),
+        ("function_call", {"name": "f"}),
+        ("response_format", {"type": "json_object"}),
+        ("response_format", {"type": "json_schema", "json_schema": {}}),
+        ("response_format", "text"),
+        ("modalities", ["text", "audio"]),
+        ("audio", {}),
+        ("prediction", {"type": "content", "content": "x"}),
+        ("reasoning_effort", "high"),
+        ("verbosity", "low"),
+        ("web_search_options", {}),
+        ("continue_final_message", True),
+        ("add_generation_prompt", False),
+        ("chat_template_kwargs", {"enable_thinking": False}),
+        ("chat_template", "{{ messages }}"),
+        ("stop_token_ids", [2]),
+        ("include_stop_str_in_output", True),
+        ("ignore_eos", True),
+        ("ignore_eos", 0),
+        ("min_tokens", 1),
+        ("guided_json", {}),
+        ("guided_regex", "a+"),
+        ("echo", True),
+    ],
+)
+def test_a_chat_field_that_asks_for_something_is_refused_by_name(field: str, value: Any) -> None:
+    assert facts_of(lambda: validate_chat({**CHAT_REQUEST, field: value})) == (400, field, "unsupported_parameter")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("n", 0),
+        ("best_of", 2),
+        ("logprobs", 0),
+        ("logprobs", 5),
+        ("logprobs", False),
+        ("echo", True),
+        ("echo", "yes"),
+        ("suffix", " the end"),
+        ("suffix", 3),
+        ("logit_bias", {"1": 100}),
+        ("response_format", {"type": "json_object"}),
+        ("add_special_tokens", False),
+    ],
+)
+def test_a_completion_field_that_asks_for_something_is_refused_by_name(field: str, value: Any) -> None:
+    refused = facts_of(lambda: validate_completion({**COMPLETION_REQUEST, field: value}))
+    assert refused == (400, field, "unsupported_parameter")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"n": 1, "best_of": 1},
+        {"n": 1.0},
+        {"logprobs": False, "top_logprobs": 0},
+        {"presence_penalty": 0, "frequency_penalty": 0.0, "repetition_penalty": 1},
+        {"logit_bias": {}},
+        {"tools": [], "tool_choice": "none", "parallel_tool_calls": True},
+        {"tool_choice": "auto", "functions": [], "function_call": "none"},
+        {"response_format": {"type": "text"}, "modalities": ["text"]},
+        {"stop_token_ids": [], "ignore_eos": False, "min_tokens": 0},
+        {"chat_template_kwargs": {}, "add_generation_prompt": True, "continue_final_message": False},
+        dict.fromkeys(CHAT),
+    ],
+)
+def test_neutral_values_are_accepted_in_chat(fields: dict[str, Any]) -> None:
+    assert validate_chat({**CHAT_REQUEST, **fields}) == validate_chat(CHAT_REQUEST)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"echo": False, "suffix": "", "n": 1, "best_of": 1, "logit_bias": {}}, dict.fromkeys(COMPLETIONS)]
+)
+def test_neutral_values_are_accepted_in_completions(fields: dict[str, Any]) -> None:
+    assert validate_completion({**COMPLETION_REQUEST, **fields}) == validate_completion(COMPLETION_REQUEST)
+
+
+def test_the_refusal_says_what_would_be_accepted() -> None:
+    with refusal() as refused:
+        validate_chat({**CHAT_REQUEST, "n": 3})
+    assert str(refused.error) == "This server does not support 'n' yet; the only value accepted is 1."
