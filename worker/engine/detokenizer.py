@@ -41,18 +41,20 @@ class WindowDetokenizer:
     its leading space, for instance).
     """
 
-    def __init__(self, decode: Callable[[list[int]], str], skipped: Collection[int], held: Collection[int]) -> None:
-        """`skipped` ids have no text. After one of the `held` ids nothing is final: a run of byte tokens is decoded
-        as a whole, and one bad byte turns all of the run's characters into replacements."""
+    def __init__(
+        self, decode: Callable[[list[int]], str], has_text: Callable[[int], bool], held: Collection[int]
+    ) -> None:
+        """After one of the `held` ids nothing is final: a run of byte tokens is decoded as a whole, and one bad byte
+        turns all of the run's characters into replacements."""
         self._decode = decode
-        self._skipped = skipped
+        self._has_text = has_text
         self._held = held
         self._window: list[int] = []
         self._num_shown = 0  # tokens of the window whose text is out
         self._shown = ""  # their text
 
     def feed(self, token_id: int) -> str:
-        if token_id in self._skipped:
+        if not self._has_text(token_id):
             return ""
         self._window.append(token_id)
         return "" if token_id in self._held else self.flush()
@@ -84,7 +86,10 @@ def detokenizer_factory(tokenizer: Any) -> Callable[[], Detokenizer]:
         text: str = backend.decode(token_ids, skip_special_tokens=True)
         return text
 
-    return lambda: WindowDetokenizer(decode, special, held)
+    def has_text(token_id: int) -> bool:
+        return token_id not in special and backend.id_to_token(token_id) is not None  # a vocabulary may be padded
+
+    return lambda: WindowDetokenizer(decode, has_text, held)
 
 
 def _decoder_stages(decoder: Any) -> list[dict[str, Any]]:

@@ -97,7 +97,10 @@ def _cutoffs(scaled: torch.Tensor, samplings: Sequence[SamplingParams]) -> torch
 def _rank_cutoffs(
     scaled: torch.Tensor, samplings: Sequence[SamplingParams], num_candidates: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cutoffs [R, 1] of top_k and then top_p, from each row's best candidates, and whether those sufficed [R]."""
+    """Cutoffs [R, 1] of top_k and then top_p, from each row's best candidates, and whether those sufficed [R].
+
+    Where they did not, there is no cutoff yet.
+    """
     vocab_size = scaled.shape[1]
     best = scaled.topk(num_candidates, dim=-1).values
     top_k = torch.tensor(
@@ -114,7 +117,7 @@ def _rank_cutoffs(
     last = is_kept.sum(dim=-1, keepdim=True) - 1
     # When the last candidate is kept, a token beyond it might be too; only the whole vocabulary or top_k settles it.
     is_complete = (last < num_candidates - 1) | (top_k <= num_candidates) | (num_candidates == vocab_size)
-    return best.gather(1, last), is_complete.squeeze(1)
+    return best.gather(1, last).masked_fill(~is_complete, -math.inf), is_complete.squeeze(1)
 
 
 def _invert(weights: torch.Tensor, points: torch.Tensor) -> torch.Tensor:

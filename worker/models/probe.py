@@ -4,6 +4,8 @@ A model may keep state between tokens in ways no configuration tells. So each is
 sequences, packed and cut into chunks, must give the logits that transformers itself gives for them.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,7 +18,7 @@ from worker.models.refusal import ModelRefused
 
 KNOWN_ARGUMENTS = frozenset({
     "scaling", "sliding_window", "softcap", "s_aux", "dropout", "is_causal",
-    "position_ids", "use_cache", "output_attentions", "output_hidden_states", "return_dict",
+    "position_ids", "use_cache", "output_attentions", "output_hidden_states", "output_router_logits", "return_dict",
 })  # fmt: skip
 LENGTHS = (19, 12)
 CHUNKS = (((0, 0, 7), (1, 0, 11)), ((0, 7, 18), (1, 11, 12)), ((0, 18, 19),))  # (sequence, start, stop) of each step
@@ -44,7 +46,7 @@ def record_layers(network: Any, device: torch.device) -> LayerRecorder:
     recorder = LayerRecorder()
     token_ids = torch.zeros(1, 3, dtype=torch.int64, device=device)
     positions = torch.arange(3, device=device).unsqueeze(0)
-    with torch.inference_mode(), attention_goes_to(recorder):
+    with _refusing(), torch.inference_mode(), attention_goes_to(recorder):
         network(input_ids=token_ids, position_ids=positions, use_cache=False)
     if not recorder.calls:
         raise ModelRefused("its layers never call the exchanged attention")
@@ -58,7 +60,7 @@ def check_logits(network: Any, layouts: list[LayerLayout], kernel: AttentionKern
     """Raises ModelRefused unless packed, chunked and paged logits equal those of transformers' own attention."""
     device = network.get_input_embeddings().weight.device
     sequences = _sequences(network.get_input_embeddings().num_embeddings)
-    with torch.inference_mode():
+    with _refusing(), torch.inference_mode():
         expected = _own_logits(network, sequences, device)
         found = _paged_logits(network, sequences, layouts, kernel, page_size)
     errors = (found - expected).norm(dim=-1) / (expected - expected.mean(dim=-1, keepdim=True)).norm(dim=-1)
@@ -68,6 +70,17 @@ def check_logits(network: Any, layouts: list[LayerLayout], kernel: AttentionKern
     error = errors.max().item() if dtype in TOLERANCES else errors.median().item()
     if not error <= tolerance:
         raise ModelRefused(f"it keeps state outside its attention: its logits change by {error:.0%} when paged")
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """A model that fails in the probe would fail every request: better now, with its own words."""
+    try:
+        yield
+    except ModelRefused:
+        raise
+    except Exception as error:
+        raise ModelRefused(f"it fails when tried: {type(error).__name__}: {error}") from error
 
 
 def _check_arguments(call: dict[str, Any]) -> None:
