@@ -38,7 +38,7 @@ def load_served_model(settings: ApiSettings) -> ServedModel:
         name=name,
         path=path,
         created_s=int(os.stat(config_file).st_mtime),
-        max_context=settings.max_context or _max_context(text_config, tokenizer),
+        max_context=_max_context(settings.max_context, text_config, tokenizer),
         vocab_size=text_config.get("vocab_size") or tokenizer.vocab_size,
         tokenizer=tokenizer,
     )
@@ -54,10 +54,13 @@ def _config_file(path: str) -> Path:
     return Path(found)
 
 
-def _max_context(config: dict[str, Any], tokenizer: ModelTokenizer) -> int:
-    """What the weights were made for; the tokenizer's word counts only where the configuration says nothing."""
+def _max_context(wanted: int, config: dict[str, Any], tokenizer: ModelTokenizer) -> int:
+    """What was set, cut as the worker cuts it to what the weights were made for.
+
+    The tokenizer's word counts only where the configuration says nothing.
+    """
     declared = [config[key] for key in CONTEXT_KEYS if isinstance(config.get(key), int)]
     longest = declared[0] if declared else tokenizer.max_length
-    if longest is None:
+    if longest is None and not wanted:
         raise BadSetting("HEADRACE_MAX_CONTEXT: the model does not say how long its context is; set it")
-    return longest
+    return min(wanted or longest or 0, longest or wanted)

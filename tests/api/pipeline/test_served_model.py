@@ -52,8 +52,9 @@ def test_limits_come_from_the_configuration_then_from_the_tokenizer(
     assert (served.name, served.max_context, served.vocab_size) == ("some-model", max_context, vocab_size)
 
 
-def test_the_setting_for_the_context_wins(folder: Path) -> None:
-    assert load(folder, {"max_position_embeddings": 4096}, max_context=100).max_context == 100
+@pytest.mark.parametrize(("wanted", "expected"), [(0, 4096), (100, 100), (4096, 4096), (5000, 4096)])
+def test_the_setting_for_the_context_counts_within_what_the_model_can(folder: Path, wanted: int, expected: int) -> None:
+    assert load(folder, {"max_position_embeddings": 4096}, max_context=wanted).max_context == expected
 
 
 def test_a_model_of_unknown_context_asks_for_the_setting(folder: Path) -> None:
@@ -61,6 +62,7 @@ def test_a_model_of_unknown_context_asks_for_the_setting(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "TokenizersBackend"}))
     with pytest.raises(BadSetting, match="HEADRACE_MAX_CONTEXT"):
         load(folder, {})
+    assert load(folder, {}, max_context=70).max_context == 70
 
 
 def test_a_folder_without_a_configuration_is_refused(folder: Path) -> None:
