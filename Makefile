@@ -43,7 +43,7 @@ install-dev: $(VENV)/.installed-dev
 $(VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "Headrace needs Python 3.11 or newer; '$(PYTHON)' is not. Try: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
-	@$(PYTHON) -m venv --clear $(VENV) || { \
+	@$(PYTHON) -m venv $(VENV) || { \
 		echo "The environment could not be made: is Python's venv module installed (Debian: python3-venv)?" >&2; exit 1; }
 	@touch $@
 

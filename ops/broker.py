@@ -29,6 +29,7 @@ def broker_command(folder: Path, port: int, memory_mb: int) -> list[str]:
         # An evicted key would be a lost job: a full broker refuses new ones instead.
         *("--maxmemory", f"{memory_mb}mb", "--maxmemory-policy", "noeviction"),
         *("--client-output-buffer-limit", "pubsub 64mb 16mb 30"),
+        *("--loglevel", "warning"),
     ]
 
 

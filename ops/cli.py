@@ -10,6 +10,7 @@ from pathlib import Path
 from ops.broker import BrokerNotStarted, run_broker
 from ops.procfile import BadProcfile
 from ops.settings import OpsSettings
+from ops.settings_table import settings_table
 from ops.up import CannotStart, up
 from worker.protocol.configuration import BadSetting, read_settings
 from worker.protocol.model_identity import ModelNotPrepared
@@ -47,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     add("web", _web, "Run the API processes.")
     add("worker", _worker, "Run one worker.")
     add("prepare", _prepare, "Download the default model, or check and repair it.")
+    add("settings", _settings, "Print all settings, their defaults and their meaning.")
     add("version", _version, "Print the version.")
     return parser
 
@@ -78,6 +80,11 @@ def _prepare(_: argparse.Namespace) -> int:
     from ops.prepare_model import prepare_default_model  # noqa: PLC0415  loads torch
 
     print(prepare_default_model())
+    return 0
+
+
+def _settings(_: argparse.Namespace) -> int:
+    print(settings_table())
     return 0
 
 
