@@ -1,12 +1,18 @@
 """All of Headrace as real processes on free ports: a broker, API servers of their own, workers."""
 
+import re
 import signal
 import sys
+import threading
 from pathlib import Path
+
+import httpx
+import redis
 
 from ops.ports import free_port
 from ops.readiness import ask
 from tests.processes import GENEROUS_S, RunningProcess, clean_environment, start_broker
+from worker.protocol.connection import connect
 
 LOOPBACK = "127.0.0.1"
 TEST_SETTINGS = {
@@ -48,6 +54,31 @@ class WebServer:
         return RunningProcess([sys.executable, "-m", "ops.cli", "web"], self._log, self._environ)
 
 
+class RestartedWorker:
+    """Starts its command again whenever it ends, until stopped."""
+
+    def __init__(self, command: list[str], log: Path, environ: dict[str, str]) -> None:
+        self.num_starts = 0
+        self._command = command
+        self._log = log
+        self._environ = environ
+        self._is_stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._is_stopping.set()
+        self._thread.join(GENEROUS_S)
+
+    def _run(self) -> None:
+        while not self._is_stopping.is_set():
+            process = RunningProcess(self._command, self._log, self._environ)
+            self.num_starts += 1
+            while process.exit_code is None and not self._is_stopping.wait(0.05):
+                pass
+            process.kill()
+
+
 class Stack:
     """Serves the model in `model`, with HEADRACE_ settings on top of those for tests. Logs lie in `folder`.
 
@@ -68,6 +99,7 @@ class Stack:
         self.broker = start_broker(folder / "broker", self.broker_port)
         self.webs: list[WebServer] = []
         self.workers: list[RunningProcess] = []
+        self._restarted: list[RestartedWorker] = []
 
     @property
     def redis_url(self) -> str:
@@ -103,6 +135,40 @@ class Stack:
         self.workers.append(RunningProcess(command, log, {**self.environ, **settings}))
         return self.workers[-1]
 
+    def run_worker_again_and_again(self, command: list[str]) -> "RestartedWorker":
+        """A worker that is started anew whenever it dies, as under the supervisor."""
+        restarted = RestartedWorker(command, self.folder / "restarted-worker.log", self.environ)
+        self._restarted.append(restarted)
+        return restarted
+
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(self.url + path, timeout=GENEROUS_S)
+
+    def redis(self) -> redis.Redis:
+        return connect(self.redis_url)
+
+    def worker_pages(self, worker: RunningProcess | None = None) -> dict[str, float]:
+        """KV pages by state, as the worker's own /metrics tells them."""
+        log = (worker or self.workers[-1]).log_text()
+        ports = re.findall(r'"metrics_port": (\d+)', log)
+        text = httpx.get(f"http://{LOOPBACK}:{ports[-1]}/metrics", timeout=GENEROUS_S).text
+        found = re.findall(r'^headrace_kv_pages\{state="(\w+)"\} (\S+)', text, re.MULTILINE)
+        return {state: float(number) for state, number in found}
+
+    def mend(self, num_webs: int = 1) -> "Stack":
+        """Give a stack that a test has broken what it lacks: a broker, live API servers, one fresh worker."""
+        if self.broker.exit_code is not None:
+            self.start_broker()
+        for web in self.webs:
+            if web.process.exit_code is not None:
+                web.restart()
+        for _ in range(num_webs - len(self.webs)):
+            self.start_web()
+        if all(worker.exit_code is not None for worker in self.workers):
+            self.start_worker()
+        self.wait_ready()
+        return self
+
     def wait_ready(self, deadline_s: float = GENEROUS_S) -> None:
         for web in self.webs:
             web.wait_ready(deadline_s)
@@ -118,6 +184,8 @@ class Stack:
 
     def close(self) -> None:
         """End all processes, the clients of the broker before the broker."""
+        for restarted in self._restarted:
+            restarted.stop()
         for process in [*(web.process for web in self.webs), *self.workers, self.broker]:
             process.send(signal.SIGCONT)  # a test may have stopped it
             process.kill()

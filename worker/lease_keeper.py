@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 import redis
@@ -41,13 +42,12 @@ class LeaseKeeper:
         self._thread.join(timeout=5)
 
     def _run(self) -> None:
-        elapsed_s = 0.0
-        while not self._stopped.wait(_RENEW_EVERY_S):
-            elapsed_s += _RENEW_EVERY_S
+        while not self._stopped.is_set():
             try:
-                self.beat(elapsed_s)
+                self.beat(time.monotonic())
             except redis.RedisError as error:
                 log.warning("the lease could not be renewed", extra={"error": repr(error)})
+            self._stopped.wait(_RENEW_EVERY_S)
 
     def beat(self, now_s: float) -> None:
         """One renewal, and the queue's clock when it is due. Raises redis.RedisError."""

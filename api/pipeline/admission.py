@@ -43,6 +43,10 @@ class AdmissionControl:
                 f"{max(worker.pool_tokens for worker in workers)}. Ask for fewer or shorter prompts.",
                 code="request_too_large",
             )
+        return self.admit_again(job, keeping)
+
+    def admit_again(self, job: Job, keeping: Keeping) -> Admission:
+        """Queue a job that was admitted before. Its worker may still be on its way back, as after a broker's loss."""
         try:
             admission = self._queue.admit(job, self._bounds(), keeping)
         except redis.exceptions.OutOfMemoryError as error:

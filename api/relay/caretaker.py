@@ -43,9 +43,8 @@ class Caretaker:
 
     def beat(self) -> None:
         """One round. Raises redis.RedisError."""
-        jobs = self._subscriber.admitted_jobs()
-        if jobs:
-            for job_id in self._queue.watch(jobs, int(self._settings.watcher_grace_s * 1000)):
+        for watch_ms, jobs in self._subscriber.admitted_jobs().items():
+            for job_id in self._queue.watch(jobs, watch_ms):
                 self._subscriber.notify(job_id, Notice.JOB_GONE)
         moved = self._queue.requeue_expired(int(self._settings.lease_s * 1000), self._settings.max_attempts)
         self._metrics.count_moves(moved)

@@ -33,6 +33,10 @@ class Relay:
     settings: ApiSettings
     metrics: ApiMetrics
 
+    def watch_ms(self, view: StreamView) -> int:
+        """How long the job outlives the API process that relays it: a resumable one gives its client time to return."""
+        return max(int(self.settings.watcher_grace_s * 1000), view.resume_grace_ms)
+
     def open(self, job_id: str, view: StreamView) -> "JobStream":
         """Subscribe to a job, before it is admitted or to go on with it. The caller must see to `leave`."""
         return JobStream(self, job_id, view)
@@ -44,8 +48,9 @@ class JobStream:
     def __init__(self, relay: Relay, job_id: str, view: StreamView) -> None:
         self.job_id = job_id
         self.view = view
+        self.terminal: Terminal | None = None  # how the job ended, once that was relayed
         self._relay = relay
-        self._subscription = relay.subscriber.subscribe(job_id)
+        self._subscription = relay.subscriber.subscribe(job_id, relay.watch_ms(view))
         self._readmit: Callable[[], None] | None = None
         self._stop_watching: Callable[[], None] = lambda: None
         self._has_ended = False
@@ -154,6 +159,7 @@ class JobStream:
 
     def _note_end(self, terminal: Terminal) -> None:
         self._has_ended = True
+        self.terminal = terminal
         metrics = self._relay.metrics
         metrics.ended.labels(terminal.state).inc()
         metrics.tokens.labels("prompt").inc(terminal.num_prompt_tokens)

@@ -49,8 +49,9 @@ class JobGone(Exception):
 class Subscription:
     """One stream's live events. Bounded: when the stream lags it loses them and re-reads the list."""
 
-    def __init__(self, job_id: str) -> None:
+    def __init__(self, job_id: str, watch_ms: int) -> None:
         self.job_id = job_id
+        self.watch_ms = watch_ms  # how long the job stays wanted should this process die
         self.is_admitted = False  # until then Redis need not know the job
         self._items: queue.SimpleQueue[tuple[int, Event] | Notice] = queue.SimpleQueue()
         self._is_behind = False
@@ -97,10 +98,10 @@ class Subscriber:
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def subscribe(self, job_id: str) -> Subscription:
+    def subscribe(self, job_id: str, watch_ms: int) -> Subscription:
         """Start to receive a job's events, before it is admitted or before its list is read."""
         self._start_once()
-        subscription = Subscription(job_id)
+        subscription = Subscription(job_id, watch_ms)
         self._by_job.setdefault(job_id, []).append(subscription)
         return subscription
 
@@ -112,9 +113,13 @@ class Subscriber:
         if not of_job:
             self._by_job.pop(subscription.job_id, None)
 
-    def admitted_jobs(self) -> list[str]:
-        """The jobs that somebody follows and that Redis must know."""
-        return [job_id for job_id, of_job in self._by_job.items() if any(s.is_admitted for s in of_job)]
+    def admitted_jobs(self) -> dict[int, list[str]]:
+        """The jobs that somebody follows and that Redis must know, by how long they stay wanted (ms)."""
+        jobs: dict[int, list[str]] = {}
+        for job_id, of_job in self._by_job.items():
+            if graces := [subscription.watch_ms for subscription in of_job if subscription.is_admitted]:
+                jobs.setdefault(max(graces), []).append(job_id)
+        return jobs
 
     def notify(self, job_id: str, notice: Notice) -> None:
         for subscription in list(self._by_job.get(job_id, ())):

@@ -1,6 +1,7 @@
 """What both completion endpoints do with a prepared request: admit it, then stream or collect its answer."""
 
 import logging
+import math
 from collections.abc import Iterator
 
 import msgspec
@@ -38,7 +39,8 @@ def read_request() -> tuple[UncheckedRequest, str]:
 def answer(prepared: PreparedRequest, endpoint: str) -> Response:
     """Admit the job and relay it. Raises ApiError when it is refused."""
     shared = services()
-    stream = admitted_stream(shared, prepared, endpoint, _wants_resume(prepared), _idempotency_key())
+    grace_s = shared.settings.resume_grace_s if _wants_resume(prepared) else 0.0
+    stream = admitted_stream(shared, prepared, endpoint, grace_s, _idempotency_key())
     try:
         client = request.environ.get("gunicorn.socket")
         if client is not None:
@@ -52,9 +54,12 @@ def answer(prepared: PreparedRequest, endpoint: str) -> Response:
 
 
 def admitted_stream(
-    shared: Services, prepared: PreparedRequest, endpoint: str, is_resumable: bool, idempotency_key: str = ""
+    shared: Services, prepared: PreparedRequest, endpoint: str, resume_grace_s: float, idempotency_key: str = ""
 ) -> JobStream:
-    """Subscribe first, then admit: no event can be missed. Raises ApiError."""
+    """Subscribe first, then admit: no event can be missed. Without a grace its client's leaving ends the job.
+
+    Raises ApiError.
+    """
     job, settings = prepared.job, shared.settings
     shared.caretaker.start_once()
     view = StreamView(
@@ -63,10 +68,10 @@ def admitted_stream(
         created_s=job.created_s,
         include_usage=prepared.include_usage,
         is_stream=prepared.stream,
-        resume_grace_ms=int(settings.resume_grace_s * 1000) if is_resumable else 0,
+        resume_grace_ms=math.ceil(resume_grace_s * 1000),
     )
     keeping = Keeping(
-        watch_ms=int(settings.watcher_grace_s * 1000),
+        watch_ms=shared.relay.watch_ms(view),
         retention_ms=int(settings.retention_s * 1000),
         idempotency_key=idempotency_key,
         client_state=msgspec.json.encode(view).decode(),
@@ -126,7 +131,7 @@ def _whole(stream: JobStream, num_choices: int) -> Response:
 
 
 def _admit_again(shared: Services, prepared: PreparedRequest, keeping: Keeping) -> None:
-    shared.admission.admit(prepared.job, keeping)
+    shared.admission.admit_again(prepared.job, keeping)
 
 
 def check_admissible(shared: Services) -> None:

@@ -147,7 +147,7 @@ class JobQueue:
         for name in names:
             pipe.hgetall(self._prefix + "worker:" + name)
         found: list[dict[bytes, bytes]] = pipe.execute() if names else []
-        # A worker that has claimed but not yet renewed has a lease and no description: not ready.
+        # Its lease may have ended between the two round trips.
         return [
             WorkerInfo(
                 name=name,

@@ -60,10 +60,13 @@ class WorkerLease:
     def claim(
         self, number: int, *, room_tokens: int, page_size: int, max_jobs: int, fingerprint: str
     ) -> list[ClaimedJob]:
-        """Jobs that fit into `room_tokens`. The same number again returns the same jobs: a lost reply loses nothing."""
+        """Jobs that fit into `room_tokens`; none without a lease, so renew first.
+
+        The same number again returns the same jobs: a lost reply loses nothing.
+        """
         request = {
             "worker": self._name, "number": number, "room_tokens": room_tokens, "page_size": page_size,
-            "max_jobs": max_jobs, "lease_ms": self._lease_ms, "fingerprint": fingerprint,
+            "max_jobs": max_jobs, "fingerprint": fingerprint,
         }  # fmt: skip
         return [_claimed(row) for row in self._scripts.run("claim", _pack(request))]
 

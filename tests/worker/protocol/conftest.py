@@ -14,6 +14,9 @@ from worker.protocol.worker_lease import WorkerLease
 
 LEASE_MS = 2000
 ROOMY = Bounds(max_depth=1000, max_tokens=10**9, max_tenant_tokens=10**9, max_wait_ms=10**9)
+INFO: dict[str, str | int | float] = {
+    "pool_tokens": 1000, "page_size": 1, "max_context": 500, "fingerprint": "f", "step_age_s": 0.0, "is_draining": 0,
+}  # fmt: skip
 _numbers = itertools.count()
 
 
@@ -34,7 +37,12 @@ def queue(client: redis.Redis, pool: str) -> JobQueue:
 
 @pytest.fixture
 def new_worker(client: redis.Redis, pool: str) -> Callable[[str], WorkerLease]:
-    return lambda name: WorkerLease(client, pool, name, LEASE_MS)
+    def make(name: str) -> WorkerLease:
+        worker = WorkerLease(client, pool, name, LEASE_MS)
+        worker.renew([], 0, INFO)
+        return worker
+
+    return make
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from tests.worker.protocol.conftest import LEASE_MS, ROOMY
+from tests.worker.protocol.conftest import INFO, LEASE_MS, ROOMY
 from worker.protocol.connection import connect
 from worker.protocol.event import Delta, Terminal
 from worker.protocol.job import Job, JobClass
@@ -17,9 +17,6 @@ from worker.protocol.worker_lease import ClaimedJob, Row, WorkerLease
 
 NewWorker = Callable[[str], WorkerLease]
 NewJob = Callable[..., Job]
-INFO: dict[str, str | int | float] = {
-    "pool_tokens": 1000, "page_size": 1, "max_context": 500, "fingerprint": "f", "step_age_s": 0.0, "is_draining": 0,
-}  # fmt: skip
 
 
 def admit(queue: JobQueue, job: Job, bounds: Bounds = ROOMY, watch_ms: int = 0, key: str = "") -> str:
@@ -28,6 +25,16 @@ def admit(queue: JobQueue, job: Job, bounds: Bounds = ROOMY, watch_ms: int = 0, 
 
 def claim(worker: WorkerLease, number: int = 1, room: int = 10**6, max_jobs: int = 100) -> list[ClaimedJob]:
     return worker.claim(number, room_tokens=room, page_size=1, max_jobs=max_jobs, fingerprint="f")
+
+
+def test_a_worker_without_a_lease_gets_nothing(
+    client: redis.Redis, pool: str, queue: JobQueue, new_job: NewJob
+) -> None:
+    admit(queue, new_job())
+    stranger = WorkerLease(client, pool, "stranger", LEASE_MS)
+    assert claim(stranger, 1) == []
+    stranger.renew([], 0, INFO)
+    assert len(claim(stranger, 1)) == 1
 
 
 def keep_ticking_until(queue: JobQueue, condition: Callable[[], bool]) -> None:
@@ -146,10 +153,11 @@ def test_a_dead_workers_job_goes_on_elsewhere_and_its_zombie_is_fenced_off(
 ) -> None:
     job = new_job()
     admit(queue, job)
-    dead, heir = new_worker("dead"), new_worker("heir")
+    dead = new_worker("dead")
     claim(dead)
     dead.publish_step([Row(job.id, 1, 1, Delta(0, (5,), "a"))])
     keep_ticking_until(queue, lambda: queue.describe(job.id)["state"] == "queued")
+    heir = new_worker("heir")
     assert claim(heir) == [ClaimedJob(job, 2, 1, (Delta(0, (5,), "a"),))]
     assert dead.publish_step([Row(job.id, 1, 2, Delta(0, (9,), "zombie"))]).lost == [job.id]
     assert dead.finish(job.id, 1, Terminal("failed")) is False
@@ -196,12 +204,11 @@ def test_handing_back_is_no_attempt_and_goes_ahead_of_new_work(
     job = new_job()
     admit(queue, job)
     leaving, heir = new_worker("leaving"), new_worker("heir")
-    leaving.renew([], 0, INFO)
-    assert [worker.name for worker in queue.snapshot().workers] == ["leaving"]
+    assert [worker.name for worker in queue.snapshot().workers] == ["leaving", "heir"]
     claim(leaving)
     admit(queue, new_job())
     assert leaving.requeue([(job.id, 1)], is_leaving=True) == 1
-    assert queue.snapshot().workers == []
+    assert [worker.name for worker in queue.snapshot().workers] == ["heir"]
     claimed = claim(heir)
     assert (claimed[0].job.id, claimed[0].num_attempts) == (job.id, 0)
 

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Claim what a worker's free pages can hold, under a fence. Repeating a claim number returns the same jobs.
 --
--- KEYS[1] prefix P    ARGV[1] msgpack: worker number room_tokens page_size max_jobs lease_ms fingerprint
+-- KEYS[1] prefix P    ARGV[1] msgpack: worker number room_tokens page_size max_jobs fingerprint
 -- P..workers        zset  worker -> lease deadline          P..worker:<name>  hash  claim_number, claim_ids, suspect
 -- P..held:<name>    hash  job -> fence                      P..job:<id>, P..out:<id>  the job and its replay list
 -- P..suspects, P..queue:<class>  zset                       P..counters, P..drain, P..fair:<class>
@@ -14,6 +14,9 @@ local NUM_CLASSES = 2
 local P, a = KEYS[1], cmsgpack.unpack(ARGV[1])
 local me, held = P .. 'worker:' .. a.worker, P .. 'held:' .. a.worker
 local now = now_ms()
+
+-- Without a lease nobody would requeue what is claimed here. The next renewal brings it.
+if not redis.call('ZSCORE', P .. 'workers', a.worker) then return {} end
 
 local function handed(id, fence)
   local job = redis.call('HMGET', P .. 'job:' .. id, 'body', 'attempts')
@@ -51,8 +54,6 @@ local function take(id)
   claimed[#claimed + 1] = handed(id, fence)
   return true
 end
-
-redis.call('ZADD', P .. 'workers', now + a.lease_ms, a.worker)
 
 -- One suspect a worker, so that a poison job dies beside as few neighbours as can be.
 local suspect = redis.call('HGET', me, 'suspect')
