@@ -12,7 +12,7 @@ from ops.broker import broker_command
 from ops.die_with_parent import command_dying_with_parent
 from ops.ports import is_listening
 
-GENEROUS_S = 60.0
+GENEROUS_S = 180.0
 NUM_LOG_LINES = 40
 
 

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from ops.cli import ROOT
+from ops.readiness import ask
 from tests.processes import RunningProcess, clean_environment, wait_until
 
 INSTALL_DEADLINE_S = 1200.0  # outside `make test` it may first have to install everything
@@ -53,6 +54,8 @@ def test_given_one_command_then_a_chat_streams_a_killed_worker_returns_and_ctrl_
 
     os.kill(processes_of(make_run, "-m worker")[0].pid, signal.SIGKILL)
     make_run.wait_until(lambda: make_run.log_text().count('"worker ready"') == 2, "the worker is back")
+    port = int(curl[1].partition("http://127.0.0.1:")[2].partition("/")[0])
+    make_run.wait_until(lambda: ask("127.0.0.1", port) is None, "the API knows it")
     assert len(streamed_pieces(shlex.split(curl[1]))) == NUM_PIECES
 
     all_processes = psutil.Process(make_run.pid).children(recursive=True)
