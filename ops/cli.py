@@ -2,6 +2,7 @@
 
 import argparse
 import importlib.metadata
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -13,7 +14,10 @@ from ops.settings import OpsSettings
 from ops.settings_table import settings_table
 from ops.up import CannotStart, up
 from worker.protocol.configuration import BadSetting, read_settings
-from worker.protocol.model_identity import ModelNotPrepared
+from worker.protocol.connection import connect
+from worker.protocol.model_identity import ModelNotPrepared, resolve_model
+from worker.protocol.queue import JobQueue
+from worker.settings import WorkerSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 GUNICORN_CONF = Path(__file__).with_name("gunicorn.conf.py")
@@ -48,6 +52,10 @@ def _parser() -> argparse.ArgumentParser:
     add("web", _web, "Run the API processes.")
     add("worker", _worker, "Run one worker.")
     add("prepare", _prepare, "Download the default model, or check and repair it.")
+    workers = add("workers", _workers, "Ask the workers of the model how they are, or to drain or resume.")
+    workers.add_argument("question", choices=["ping", "stats", "drain", "resume"])
+    workers.add_argument("name", nargs="*", help="workers to ask; none means all")
+    add("doctor", _doctor, "Count the queue again from its jobs, and requeue jobs that no worker holds.")
     add("settings", _settings, "Print all settings, their defaults and their meaning.")
     add("version", _version, "Print the version.")
     return parser
@@ -80,6 +88,24 @@ def _prepare(_: argparse.Namespace) -> int:
     from ops.prepare_model import prepare_default_model  # noqa: PLC0415  loads torch
 
     print(prepare_default_model())
+    return 0
+
+
+def _workers(options: argparse.Namespace) -> int:
+    from worker.control import ask  # noqa: PLC0415  kombu takes a moment to load
+
+    settings = read_settings(WorkerSettings)
+    _, pool = resolve_model(settings.model, settings.model_name)
+    url = settings.celery_broker_url or settings.redis_url
+    answers = ask(url, pool, options.question, options.name)
+    print(json.dumps(answers, indent=2, sort_keys=True))
+    return 0 if answers else 1
+
+
+def _doctor(_options: argparse.Namespace) -> int:
+    settings = read_settings(WorkerSettings)
+    _, pool = resolve_model(settings.model, settings.model_name)
+    print(json.dumps(JobQueue(connect(settings.redis_url), pool).rebuild()))
     return 0
 
 

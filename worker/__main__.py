@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 
+from worker.control import Control
 from worker.engine.startup import load_engine
 from worker.held_jobs import HeldJobs
 from worker.lease_keeper import LeaseKeeper, Limits
@@ -63,12 +64,14 @@ def serve(settings: WorkerSettings, model_path: str, pool: str) -> None:
         lambda: loop.describe(settings.step_limit_s),
         Limits(lease_ms, settings.max_attempts),
     )
+    control = Control(settings.celery_broker_url or settings.redis_url, pool, name, loop.control_handlers())
     _stop_on_signals(loop)
     server = metrics.serve(settings.metrics_port)
     log.info("worker ready", extra={"worker": name, "pool": pool, "metrics_port": server and port_of(server[0])})
 
     keeper.start()
     publisher.start()
+    control.start()
     loop.run(settings.grace_s)
     # Leaving, in this order: let Redis have all that was computed while the lease is alive, stop renewing, and only
     # then hand the rest back (a renewal after that would sign the worker on again).
@@ -76,6 +79,7 @@ def serve(settings: WorkerSettings, model_path: str, pool: str) -> None:
     publisher.stop()
     keeper.stop()
     loop.leave()
+    control.stop()
 
 
 def _stop_on_signals(loop: WorkerLoop) -> None:

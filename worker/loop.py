@@ -2,10 +2,12 @@
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import redis
 
+from worker.control import Handlers
 from worker.engine.engine import Engine, JobOutput, JobRejected
 from worker.held_jobs import HeldJobs
 from worker.lease_keeper import Info
@@ -90,6 +92,27 @@ class WorkerLoop:
             "step_age_s": round(age_s, 3),
             "is_draining": int(self.flags.is_draining),
         }
+
+    def control_handlers(self) -> Handlers:
+        """What operators may ask of this worker. They run on the mailbox's thread, so they only read and set flags."""
+        return {"ping": lambda: "pong", "stats": self._stats, "drain": self._drain, "resume": self._resume}
+
+    def _stats(self) -> dict[str, Any]:
+        return {
+            **asdict(self._engine.stats()),
+            "num_jobs": len(self._held),
+            "is_draining": self.flags.is_draining,
+            "turn_age_s": round(time.monotonic() - self._turn_began_s, 3),
+        }
+
+    def _drain(self) -> str:
+        self.flags.is_draining = True
+        log.info("draining: no more claims until told to resume")
+        return "draining"
+
+    def _resume(self) -> str:
+        self.flags.is_draining = False
+        return "serving"
 
     def _drop_lost(self) -> None:
         for job_id in self._held.take_lost():

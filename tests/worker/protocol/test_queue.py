@@ -4,6 +4,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import redis
@@ -261,14 +262,11 @@ def test_nothing_stays_behind_without_a_time_to_live(
         worker.publish_step([Row(claimed.job.id, claimed.fence, 1, Terminal("succeeded"))])
     queue.cancel(jobs[2].id, "x", "y")
     worker.requeue([], is_leaving=True)
-    lasting = {
-        key.decode().rpartition("}:")[2]
-        for key in client.keys(f"headrace:{{{pool}}}:*")  # type: ignore[union-attr]
-        if client.ttl(key) == -1
-    }
+    names: list[bytes] = [*client.scan_iter(f"headrace:{{{pool}}}:*")]
+    lasting = {name.decode().rpartition("}:")[2] for name in names if client.ttl(name) == -1}
     assert lasting <= {"counters", "drain", "bell"}
-    counters = client.hgetall(f"headrace:{{{pool}}}:counters")
-    assert {k: v for k, v in counters.items() if not k.startswith(b"clock") and v != b"0"} == {}  # type: ignore[union-attr]
+    counters: Any = client.hgetall(f"headrace:{{{pool}}}:counters")
+    assert {name: v for name, v in counters.items() if not name.startswith(b"clock") and v != b"0"} == {}
 
 
 def test_wait_is_estimated_from_the_measured_drain_rate(
