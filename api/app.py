@@ -9,7 +9,7 @@ from flask import Flask, Response, g, request
 from api.errors import ApiError, error_response, install_error_handlers
 from api.pipeline.connection import CloseWhenAsked
 from api.pipeline.served_model import load_served_model
-from api.routes import chat_completions, completions, health, models
+from api.routes import chat_completions, completions, health, models, websocket
 from api.services import build_services, services
 from api.settings import ApiSettings
 from worker.protocol.configuration import BadSetting, read_settings
@@ -35,8 +35,9 @@ def create_app(settings: ApiSettings | None = None) -> Flask:
     app.url_map.merge_slashes = True
     app.extensions["headrace"] = shared
     app.wsgi_app = CloseWhenAsked(app.wsgi_app)  # type: ignore[method-assign]
-    for blueprint in (chat_completions.routes, completions.routes, models.routes, health.routes):
+    for blueprint in (chat_completions.routes, completions.routes, models.routes, health.routes, websocket.routes):
         app.register_blueprint(blueprint)
+    websocket.configure_websockets(app, settings)
     install_error_handlers(app)
     app.register_error_handler(ApiError, _refuse)
     app.before_request(_begin)

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 
 import redis
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -38,6 +38,9 @@ class ApiMetrics:
         self.ended = self._counter("requests_ended", "Requests relayed to their end, by state", "state")
         self.cancelled = self._counter("requests_cancelled", "Jobs cancelled by this API, by cause", "cause")
         self.moved = self._counter("queue_moves", "Jobs moved by the queue's clock: requeued, failed ...", "rule")
+        self.websockets = Gauge(
+            name + "websockets_open", "WebSockets held now", registry=self.registry, multiprocess_mode="livesum"
+        )
         self.tokens = self._counter("relayed_tokens", "Tokens of ended requests, by kind", "kind")
 
     def _counter(self, name: str, text: str, label: str) -> Counter:

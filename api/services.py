@@ -12,6 +12,7 @@ from api.relay.caretaker import Caretaker
 from api.relay.client_watch import ClientWatch
 from api.relay.job_stream import Relay
 from api.relay.subscriber import Subscriber
+from api.relay.websocket_registry import WebSocketRegistry
 from api.settings import ApiSettings
 from worker.protocol.connection import connect
 from worker.protocol.queue import JobQueue
@@ -26,6 +27,7 @@ class Services:
     admission: AdmissionControl
     relay: Relay
     caretaker: Caretaker
+    websockets: WebSocketRegistry
     metrics: ApiMetrics
 
 
@@ -41,6 +43,7 @@ def build_services(settings: ApiSettings, model: ServedModel) -> Services:
         admission=AdmissionControl(queue, settings),
         relay=Relay(queue, subscriber, ClientWatch(), settings, metrics),
         caretaker=Caretaker(queue, subscriber, settings, metrics),
+        websockets=WebSocketRegistry(settings.ws_max_connections, metrics.websockets),
         metrics=metrics,
     )
 

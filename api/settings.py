@@ -60,5 +60,6 @@ class ApiSettings:
     ws_max_message_bytes: int = setting(
         "WS_MAX_MESSAGE_BYTES", 4 * 1024 * 1024, "largest WebSocket message", at_least=1
     )
+    ws_max_requests: int = setting("WS_MAX_REQUESTS", 64, "requests one WebSocket runs at once", at_least=1)
     ws_max_connections: int = setting("WS_MAX_CONNECTIONS", 500, "WebSockets one API process holds", at_least=1)
     log_level: str = setting("LOG_LEVEL", "info", "debug, info, warning or error")
