@@ -128,7 +128,9 @@ class Supervisor:
         self._wake_fd, write_fd = os.pipe()
         os.set_blocking(write_fd, False)
         former_fd = signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
-        former = {number: signal.signal(number, self._count_stop_signal) for number in STOP_SIGNALS}
+        # nohup has the hang-up ignored, and so it shall stay.
+        heeded = [n for n in STOP_SIGNALS if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
+        former = {number: signal.signal(number, self._count_stop_signal) for number in heeded}
         former[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
         self._selector.register(self._wake_fd, selectors.EVENT_READ, None)
         try:

@@ -18,9 +18,9 @@ from tests.processes import RunningProcess, clean_environment, wait_until
 class Household:
     """A running supervisor and the diary that its dummies keep."""
 
-    def __init__(self, folder: Path, *dummies: str) -> None:
+    def __init__(self, folder: Path, *dummies: str, through: tuple[str, ...] = ()) -> None:
         self._diary = folder / "diary"
-        command = [sys.executable, "-m", "tests.ops.supervise", str(self._diary), *dummies]
+        command = [*through, sys.executable, "-m", "tests.ops.supervise", str(self._diary), *dummies]
         self.process = RunningProcess(command, folder / "log", clean_environment())
 
     def diary(self) -> list[str]:
@@ -52,8 +52,8 @@ def is_alive(pid: int) -> bool:
 def household(tmp_path: Path) -> Iterator[Callable[..., Household]]:
     households: list[Household] = []
 
-    def make(*dummies: str) -> Household:
-        households.append(Household(tmp_path, *dummies))
+    def make(*dummies: str, through: tuple[str, ...] = ()) -> Household:
+        households.append(Household(tmp_path, *dummies, through=through))
         return households[-1]
 
     yield make
@@ -126,6 +126,25 @@ def test_given_a_second_stop_signal_then_nobody_is_waited_for(household: Callabl
     assert home.process.wait() == 0
     assert "broker ended" not in home.notes()
     home.wait_all_gone()
+
+
+def test_given_a_closed_terminal_then_it_stops(household: Callable[..., Household]) -> None:
+    home = household("broker", "web")
+    home.wait_for("web started")
+    home.process.send(signal.SIGHUP)
+
+    assert home.process.wait() == 0
+    assert home.notes()[-1] == "broker ended"
+
+
+def test_given_nohup_then_a_closed_terminal_is_not_heeded(household: Callable[..., Household]) -> None:
+    home = household("broker", "web", through=("nohup",))
+    home.wait_for("web started")
+    home.process.send(signal.SIGHUP)
+    os.kill(home.pids("web")[0], signal.SIGKILL)
+    home.wait_for("web started", times=2)
+
+    assert "web asked" not in home.notes()
 
 
 def test_given_a_killed_supervisor_then_nothing_of_it_is_left(household: Callable[..., Household]) -> None:
