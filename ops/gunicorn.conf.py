@@ -11,6 +11,8 @@ monkey.patch_all()
 import os  # noqa: E402
 import shutil  # noqa: E402
 import tempfile  # noqa: E402
+import threading  # noqa: E402
+import time  # noqa: E402
 from typing import Any  # noqa: E402
 
 # The tokenizer's own thread pool does not survive a fork; our bounded pool of native threads calls it instead.
@@ -46,6 +48,20 @@ accesslog = None
 errorlog = "-"
 loglevel = _settings.log_level
 max_requests = 0
+
+_ALIVE_POLL_S = 0.2
+_FAREWELL_S = 5.0  # of the grace period, kept for the close handshakes
+
+
+def post_worker_init(worker: Any) -> None:
+    """gunicorn has no hook for a graceful stop: it clears a flag and waits for the connections to end."""
+
+    def send_websockets_away() -> None:
+        while worker.alive:
+            time.sleep(_ALIVE_POLL_S)
+        worker.wsgi.extensions["headrace"].websockets.drain(max(0.0, _settings.grace_s - _FAREWELL_S))
+
+    threading.Thread(target=send_websockets_away, name="drain", daemon=True).start()
 
 
 def child_exit(server: Any, worker: Any) -> None:  # noqa: ARG001
