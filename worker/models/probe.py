@@ -6,6 +6,7 @@ sequences, packed and cut into chunks, must give the logits that transformers it
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -20,8 +21,8 @@ KNOWN_ARGUMENTS = frozenset({
     "scaling", "sliding_window", "softcap", "s_aux", "dropout", "is_causal",
     "position_ids", "use_cache", "output_attentions", "output_hidden_states", "output_router_logits", "return_dict",
 })  # fmt: skip
-LENGTHS = (19, 12)
-CHUNKS = (((0, 0, 7), (1, 0, 11)), ((0, 7, 18), (1, 11, 12)), ((0, 18, 19),))  # (sequence, start, stop) of each step
+# Where the steps cut the two sequences. Most tokens go alone: those feel the loss of any other state.
+CUTS = ((0, 2, 5, 6, 7, 8, 9, 10, 11), (0, 3, 4, 5, 6, 7, 8, 9, 10))
 TOLERANCES = {torch.float32: 2e-3}  # relative; sums in another order
 ROUGH_TOLERANCE = 0.1  # of 16-bit and quantized models; a lost state changes logits by about their whole size
 
@@ -113,7 +114,7 @@ def _check_windows(text_config: Any, calls: list[dict[str, Any]]) -> None:
 
 
 def _sequences(vocab_size: int) -> list[list[int]]:
-    return [[(i * 7919 + 31 * length) % vocab_size for i in range(length)] for length in LENGTHS]
+    return [[(place * 7919 + 31 * cuts[-1]) % vocab_size for place in range(cuts[-1])] for cuts in CUTS]
 
 
 def _own_logits(network: Any, sequences: list[list[int]], device: torch.device) -> torch.Tensor:
@@ -129,20 +130,19 @@ def _paged_logits(
     network: Any, sequences: list[list[int]], layouts: list[LayerLayout], kernel: AttentionKernel, page_size: int
 ) -> torch.Tensor:
     device = network.get_input_embeddings().weight.device
-    pages_each = -(-max(LENGTHS) // page_size)
-    pool = KVPool(layouts, len(sequences) * pages_each, page_size, device)
-    pages = [range(index, len(sequences) * pages_each, len(sequences)) for index in range(len(sequences))]
-    found: list[list[torch.Tensor]] = [[] for _ in sequences]
-    for chunks in CHUNKS:
+    pages_each = -(-len(sequences[0]) // page_size)
+    pool = KVPool(layouts, 2 * pages_each, page_size, device)
+    found: list[list[torch.Tensor]] = [[], []]
+    for step in zip(*(pairwise(cuts) for cuts in CUTS), strict=True):
         rows = [
-            RaggedRow(sequences[i][start:stop], start, pages[i], wants_all_logits=True) for i, start, stop in chunks
+            RaggedRow(token_ids[start:stop], start, range(which, 2 * pages_each, 2), wants_all_logits=True)
+            for which, (token_ids, (start, stop)) in enumerate(zip(sequences, step, strict=True))
         ]
         batch = build_batch(rows, page_size, device)
         with attention_goes_to(PagedTarget(kernel, kernel.plan(batch), pool)):
             logits = network(
                 input_ids=batch.token_ids[None], position_ids=batch.positions[None], use_cache=False
             ).logits
-        parts = logits[0].split([stop - start for _, start, stop in chunks])
-        for (i, _, _), part in zip(chunks, parts, strict=True):
-            found[i].append(part)
-    return torch.cat([part for parts in found for part in parts]).float()
+        for parts, part in zip(found, logits[0].split([stop - start for start, stop in step]), strict=True):
+            parts.append(part)
+    return torch.cat([*found[0], *found[1]]).float()

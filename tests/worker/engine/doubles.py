@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 
@@ -33,12 +34,13 @@ class FakeModel:
         self.slots: list[int | None] = [None] * (num_pages * page_size)
         self.batches: list[RaggedBatch] = []
         self.scrubbed: list[int] = []
-        self.before_forward: Callable[[RaggedBatch], None] = lambda batch: None
+        self.failure: Exception | None = None  # raised by every forward pass
         self.logits_after: Callable[[list[int]], torch.Tensor] = lambda token_ids: one_hot(next_token(token_ids))
 
     def forward(self, batch: RaggedBatch) -> torch.Tensor:
         self.batches.append(batch)
-        self.before_forward(batch)
+        if self.failure is not None:
+            raise self.failure
         for slot, token_id in zip(batch.slots.tolist(), batch.token_ids.tolist(), strict=True):
             self.slots[slot] = token_id
         rows = [self._logits(batch, row) for row in batch.logit_rows.tolist()]
@@ -78,7 +80,7 @@ def letter(token_id: int) -> str:
     return chr(ord("A") + token_id)
 
 
-def make_engine(  # noqa: PLR0913
+def make_engine(
     num_pages: int = 64,
     page_size: int = 4,
     max_sequences: int = 8,
@@ -97,9 +99,9 @@ def make_job(
     stop: tuple[str, ...] = (),
     job_class: JobClass = JobClass.INTERACTIVE,
     expected_tokens: int = 0,
-    **sampling: float,
+    **sampling: Any,
 ) -> Job:
-    params = SamplingParams(max_tokens=max_tokens, seed=1, stop=stop, **{"temperature": 0.0, **sampling})
+    params = SamplingParams(**{"max_tokens": max_tokens, "seed": 1, "stop": stop, "temperature": 0.0, **sampling})
     return Job(
         id=f"job-{next(_ids)}",
         pool="pool",

@@ -20,7 +20,6 @@ from tests.worker.engine.doubles import (
     run,
 )
 from worker.engine.engine import Engine, JobRejected
-from worker.engine.ragged_batch import RaggedBatch
 from worker.protocol.event import Delta, Terminal
 from worker.protocol.job import Job, JobClass
 
@@ -277,7 +276,7 @@ def test_a_sequence_whose_logits_are_not_finite_fails_alone_and_its_pages_are_sc
 
 def test_sampling_parameters_that_raise_fail_their_own_job() -> None:
     engine, _ = make_engine()
-    good, bad = endless([3, 4, 5]), make_job([6], temperature=1.0, top_p="most")  # type: ignore[arg-type]
+    good, bad = endless([3, 4, 5]), make_job([6], temperature=1.0, top_p="most")
     engine.add(good)
     engine.add(bad)
     collected = run(engine)
@@ -304,14 +303,10 @@ def test_a_forward_pass_that_raises_fails_its_batch_and_the_engine_goes_on(error
         engine.add(job)
     collected = Collected()
     collected.take(engine.step())
-
-    def fail(batch: RaggedBatch) -> None:
-        raise error
-
-    model.before_forward = fail
+    model.failure = error
     collected.take(engine.step())
     engine.check_conservation()
-    model.before_forward = lambda batch: None
+    model.failure = None
     run(engine, collected)
     for job in jobs[:2]:
         assert failed(collected, job) == f"{type(error).__name__}: {error}"

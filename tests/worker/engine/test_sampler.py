@@ -86,7 +86,9 @@ def test_large_vocabularies_are_drawn_from_exactly(changes: dict[str, Any]) -> N
     assert statistic <= freedom + 4 * math.sqrt(2 * max(1, freedom))
 
 
-@pytest.mark.parametrize("changes", [{"temperature": 0.0}, {"temperature": 1e-9}, {"temperature": 1e-320}, {"top_k": 1}])
+@pytest.mark.parametrize(
+    "changes", [{"temperature": 0.0}, {"temperature": 1e-9}, {"temperature": 1e-320}, {"top_k": 1}]
+)
 def test_no_or_next_to_no_temperature_is_greedy(changes: dict[str, Any]) -> None:
     assert draw_many(LOGITS * 1e4, 50, **changes)[2] == 50
 
@@ -129,7 +131,14 @@ def test_seed_choice_and_position_each_change_the_draw(changed: dict[str, int]) 
 def test_a_draw_is_the_same_alone_and_in_any_crowd() -> None:
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(24, 3000, generator=generator) * 3
-    kinds: list[dict[str, Any]] = [{}, {"top_p": 0.9}, {"top_k": 40}, {"temperature": 0.0}, {"min_p": 0.05}, {"top_p": 0.999}]
+    kinds: list[dict[str, Any]] = [
+        {},
+        {"top_p": 0.9},
+        {"top_k": 40},
+        {"temperature": 0.0},
+        {"min_p": 0.05},
+        {"top_p": 0.999},
+    ]
     rows = [RowParams(params(seed=i, **kinds[i % len(kinds)]), i % 3, i) for i in range(24)]
     alone = [sample(logits[i : i + 1], [rows[i]])[0] for i in range(24)]
     assert sample(logits, rows) == alone
