@@ -107,5 +107,24 @@ def test_given_a_model_folder_that_is_not_there_then_the_command_says_so_and_fai
     assert result.stderr == f"headrace: HEADRACE_MODEL='{missing}': there is no such folder\n"
 
 
+def test_given_a_redis_of_the_users_own_then_no_broker_is_started_and_a_failing_process_ends_it(tmp_path: Path) -> None:
+    (tmp_path / "Procfile").write_text("broker: false\nweb: python -c 'raise SystemExit(\"no luck\")'\n")
+    result = headrace(
+        "up",
+        "--procfile",
+        str(tmp_path / "Procfile"),
+        HEADRACE_REDIS_URL="redis://127.0.0.1:1/0",
+        HEADRACE_MODEL=str(tmp_path),
+        HEADRACE_MODEL_NAME="any",
+        HEADRACE_PORT="0",
+        **FREE_METRICS_PORT,
+    )
+
+    assert result.returncode == 1
+    assert "started broker" not in result.stdout
+    assert result.stdout.count("web      | no luck\n") == 3
+    assert result.stdout.endswith("headrace | giving up: web does not start. Its last lines above say why\n")
+
+
 def test_the_version_is_the_packages() -> None:
     assert headrace("version").stdout == "0.1.0\n"
