@@ -59,11 +59,15 @@ class Subscription:
     def put(self, seq: int, event: Event) -> None:
         if self._is_behind:
             return
-        if self._items.qsize() >= MAX_QUEUED_EVENTS:
+        if self.num_queued >= MAX_QUEUED_EVENTS:
             self._is_behind = True
             self._items.put(Notice.REREAD)
         else:
             self._items.put((seq, event))
+
+    @property
+    def num_queued(self) -> int:
+        return self._items.qsize()
 
     def notify(self, notice: Notice) -> None:
         self._items.put(notice)

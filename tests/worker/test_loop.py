@@ -1,0 +1,222 @@
+"""The worker's loop, publisher and lease keeper against a real broker, with an engine that writes one word a step."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import pytest
+import redis
+
+from tests.processes import wait_until
+from worker.engine.engine import Engine, EngineStats, JobOutput, JobRejected
+from worker.held_jobs import HeldJobs
+from worker.lease_keeper import LeaseKeeper, Limits
+from worker.loop import Ports, WorkerLoop
+from worker.metrics import WorkerMetrics
+from worker.protocol.connection import connect
+from worker.protocol.event import Delta, Terminal
+from worker.protocol.job import Job, SamplingParams, mint_job_id
+from worker.protocol.queue import Bounds, JobQueue, Keeping
+from worker.protocol.worker_lease import ClaimedJob, WorkerLease
+from worker.publisher import Publisher
+
+_numbers = itertools.count()
+NUM_WORDS = 4
+
+
+class WordEngine:
+    """Stands in for the engine: each job gets NUM_WORDS deltas, one a step; a prompt of [0] is refused."""
+
+    page_size = 1
+    num_pages = 1000
+    max_context = 500
+    fingerprint = "words"
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, int] = {}
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.jobs)
+
+    def free_tokens(self) -> int:
+        return self.num_pages
+
+    def add(self, job: Job, replay: tuple[Delta, ...]) -> None:
+        if job.prompts[0] == (0,):
+            raise JobRejected("a prompt of nothing")
+        self.jobs[job.id] = len(replay)
+
+    def cancel(self, job_id: str) -> bool:
+        return self.jobs.pop(job_id, None) is not None
+
+    def step(self) -> list[JobOutput]:
+        outputs = []
+        for job_id, num_done in list(self.jobs.items()):
+            self.jobs[job_id] = num_done + 1
+            is_last = num_done + 1 == NUM_WORDS
+            terminal = Terminal("succeeded") if is_last else None
+            outputs.append(JobOutput(job_id, (Delta(0, (num_done,), f"{num_done} "),), terminal))
+            if is_last:
+                del self.jobs[job_id]
+        return outputs
+
+    def stats(self) -> EngineStats:
+        return EngineStats(len(self.jobs), 0, 1000, 1000, 0, 0, 0, 0, 0, 0)
+
+
+class Bench:
+    """One pool with its worker's parts, each of which a test drives by hand."""
+
+    def __init__(self, broker_url: str) -> None:
+        self.pool = f"loop-{os.getpid()}-{next(_numbers)}"
+        self.client = connect(broker_url)
+        self.queue = JobQueue(self.client, self.pool)
+        self.lease = WorkerLease(connect(broker_url), self.pool, "w", 60_000)
+        self.engine = WordEngine()
+        self.held = HeldJobs()
+        self.publisher = Publisher(WorkerLease(connect(broker_url), self.pool, "w", 60_000), self.held)
+        self.publisher.start()
+        self.loop = WorkerLoop(
+            cast(Engine, self.engine), Ports(self.lease, self.held, self.publisher, WorkerMetrics()), 8
+        )
+        self.keeper = LeaseKeeper(
+            WorkerLease(connect(broker_url), self.pool, "w", 60_000),
+            self.queue, self.held, lambda: self.loop.describe(60.0), Limits(60_000, 3),
+        )  # fmt: skip
+        self.keeper.beat(0.0)
+
+    def admit(self, *prompt: int) -> str:
+        job_id = mint_job_id("completions", self.pool)
+        sampling = SamplingParams(max_tokens=NUM_WORDS, seed=1)
+        job = Job(
+            id=job_id, pool=self.pool, tenant="t", prompts=(prompt or (5,),), sampling=sampling, timeout_ms=60_000
+        )  # fmt: skip
+        self.queue.admit(job, Bounds(99, 10**9, 10**9, 10**9), Keeping(0, 60_000))
+        return job_id
+
+    def tick(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.loop.tick()
+        assert self.publisher.flush(30)
+
+
+@pytest.fixture
+def bench(broker_url: str) -> Iterator[Bench]:
+    made = Bench(broker_url)
+    yield made
+    made.publisher.stop()
+
+
+WORDS = [Delta(0, (n,), f"{n} ") for n in range(NUM_WORDS)]
+
+
+def test_a_job_is_claimed_computed_and_published_step_by_step(bench: Bench) -> None:
+    job_id = bench.admit()
+    bench.tick(2)
+    assert bench.queue.replay(job_id, 0) == WORDS[:2]
+    bench.tick(2)
+    assert bench.queue.replay(job_id, 0) == [*WORDS, Terminal("succeeded")]
+    assert (len(bench.held), bench.queue.snapshot().num_running) == (0, 0)
+
+
+def test_an_unanswered_claim_is_repeated_and_loses_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_id = bench.admit()
+    real_claim: Callable[..., list[ClaimedJob]] = bench.lease.claim
+
+    def lose_the_reply(number: int, **wishes: Any) -> list[ClaimedJob]:
+        real_claim(number, **wishes)
+        raise redis.ConnectionError("the reply was lost")
+
+    monkeypatch.setattr(bench.lease, "claim", lose_the_reply)
+    bench.tick()
+    assert bench.queue.describe(job_id)["state"] == "running"
+    bench.keeper.beat(1.0)
+    monkeypatch.setattr(bench.lease, "claim", real_claim)
+    bench.tick(NUM_WORDS)
+    assert bench.queue.replay(job_id, 0) == [*WORDS, Terminal("succeeded")]
+
+
+def test_events_that_the_broker_lost_are_appended_again(bench: Bench) -> None:
+    job_id = bench.admit()
+    bench.tick(2)
+    bench.client.rpop(f"headrace:{{{bench.pool}}}:out:{job_id}", 2)
+    bench.tick(2)
+    assert bench.queue.replay(job_id, 0) == [*WORDS, Terminal("succeeded")]
+
+
+def test_a_cancelled_job_is_dropped_with_the_next_renewal(bench: Bench) -> None:
+    job_id = bench.admit()
+    bench.tick()
+    bench.queue.cancel(job_id, "client_gone", "x")
+    bench.keeper.beat(1.0)
+    bench.tick()
+    assert not bench.engine.has_work
+    assert bench.queue.replay(job_id, 0) == [WORDS[0], Terminal("cancelled", "client_gone", "x")]
+
+
+def test_a_cancelled_job_is_dropped_when_its_next_step_is_published(bench: Bench) -> None:
+    job_id = bench.admit()
+    bench.tick()
+    bench.queue.cancel(job_id, "client_gone", "x")
+    bench.tick()
+    bench.tick()
+    assert not bench.engine.has_work
+
+
+def test_a_job_the_engine_refuses_fails_alone(bench: Bench) -> None:
+    refused, fine = bench.admit(0), bench.admit()
+    bench.tick(NUM_WORDS)
+    assert bench.queue.replay(refused, 0) == [Terminal("failed", "invalid_request", "a prompt of nothing")]
+    assert bench.queue.replay(fine, 0) == [*WORDS, Terminal("succeeded")]
+
+
+def test_a_leaving_worker_hands_its_jobs_back_with_their_tokens(bench: Bench) -> None:
+    job_id = bench.admit()
+    bench.tick(2)
+    bench.loop.flags.is_stopping = True
+    bench.loop.run(grace_s=0.0)
+    bench.loop.leave()
+    assert bench.queue.describe(job_id)["state"] == "queued"
+    assert bench.queue.snapshot().workers == []
+    bench.keeper.beat(1.0)
+    again = bench.lease.claim(99, room_tokens=1000, page_size=1, max_jobs=1, fingerprint="words")
+    assert [(one.job.id, one.replay, one.num_attempts) for one in again] == [(job_id, tuple(WORDS[:2]), 0)]
+
+
+def test_a_stopping_worker_finishes_what_it_can_within_its_grace(bench: Bench) -> None:
+    running, waiting = bench.admit(), ""
+    bench.tick()
+    bench.loop.flags.is_stopping = True
+    waiting = bench.admit()
+    bench.loop.run(grace_s=60.0)
+    bench.publisher.flush(30)
+    assert bench.queue.replay(running, 0)[-1] == Terminal("succeeded")
+    assert bench.queue.describe(waiting)["state"] == "queued"
+
+
+def test_a_stuck_engine_gives_up_its_lease(bench: Bench) -> None:
+    assert bench.loop.describe(step_limit_s=60.0) is not None
+    wait_until(lambda: bench.loop.describe(step_limit_s=0.01) is None, "the turn is too old")
+
+
+def test_the_queue_keeps_a_job_whose_last_reply_was_lost(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_id = bench.admit()
+    bench.tick(NUM_WORDS - 1)
+    lease = bench.publisher._lease
+    real_publish = lease.publish_step
+    calls: list[int] = []
+
+    def lose_the_first_reply(rows: Any) -> Any:
+        published = real_publish(rows)
+        calls.append(len(rows))
+        if len(calls) == 1:
+            raise redis.TimeoutError("the reply was lost")
+        return published
+
+    monkeypatch.setattr(lease, "publish_step", lose_the_first_reply)
+    bench.tick()
+    assert calls == [2, 2]
+    assert bench.queue.replay(job_id, 0) == [*WORDS, Terminal("succeeded")]
+    assert len(bench.held) == 0
