@@ -47,6 +47,9 @@ class LeaseKeeper:
                 self.beat(time.monotonic())
             except redis.RedisError as error:
                 log.warning("the lease could not be renewed", extra={"error": repr(error)})
+            except Exception:
+                # Without this thread the worker would lose its jobs while it computes them.
+                log.exception("renewing failed")
             self._stopped.wait(_RENEW_EVERY_S)
 
     def beat(self, now_s: float) -> None:

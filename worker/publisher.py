@@ -31,7 +31,9 @@ class Publisher:
         self._thread.start()
 
     def put(self, rows: list[Row]) -> None:
-        """Hand over the rows of one step."""
+        """Hand over the rows of one step. Raises RuntimeError when publishing has broken down for good."""
+        if not self._thread.is_alive():
+            raise RuntimeError("the publisher's thread has died")
         if rows:
             with self._idle:
                 self._num_pending += 1

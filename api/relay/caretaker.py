@@ -40,6 +40,9 @@ class Caretaker:
                 self.beat()
             except redis.RedisError as error:
                 log.warning("the broker is away", extra={"error": repr(error)})
+            except Exception:
+                # Without this thread the process's jobs would be taken for abandoned.
+                log.exception("the caretaker failed")
 
     def beat(self) -> None:
         """One round. Raises redis.RedisError."""

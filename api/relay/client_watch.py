@@ -29,8 +29,10 @@ class ClientWatch:
         self._thread: threading.Thread | None = None
 
     def add(self, client: socket.socket, subscription: Subscription) -> Callable[[], None]:
-        """Watch until the returned function is called."""
+        """Watch until the returned function is called. Raises OSError when the socket is closed."""
         fd = client.fileno()
+        if fd < 0:
+            raise OSError("the socket is closed")
         self._by_fd[fd] = subscription
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="client-watch", daemon=True)

@@ -65,8 +65,11 @@ class JobStream:
     def watch_client(self, client: socket.socket) -> None:
         """End the stream when the client hangs up, or reads nothing for the stall timeout."""
         stall_ms = int(self._relay.settings.stall_timeout_s * 1000)
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, stall_ms)
-        self._stop_watching = self._relay.client_watch.add(client, self._subscription)
+        try:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, stall_ms)
+            self._stop_watching = self._relay.client_watch.add(client, self._subscription)
+        except OSError:  # closed already
+            self._subscription.notify(Notice.CLIENT_GONE)
 
     def stop(self) -> None:
         """End the stream from another thread, as if its client had left."""

@@ -146,7 +146,8 @@ class Subscriber:
                 self._tell_all_to_reread()
                 while True:
                     self._dispatch(channel.next_frame(_FRAME_WAIT_S))
-            except redis.RedisError as error:
+            except Exception as error:
+                # Not only RedisError: should this thread end, every stream of the process would stand still.
                 self._is_connected.clear()
                 log.warning("the event channel was cut off", extra={"error": repr(error)})
                 time.sleep(_RETRY_PAUSE_S)
