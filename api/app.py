@@ -7,6 +7,7 @@ import sys
 from flask import Flask, Response, g, request
 
 from api.errors import ApiError, error_response, install_error_handlers
+from api.paths import SingleSlashes
 from api.pipeline.connection import CloseWhenAsked
 from api.pipeline.served_model import load_served_model
 from api.routes import chat_completions, completions, health, models, websocket
@@ -32,9 +33,8 @@ def create_app(settings: ApiSettings | None = None) -> Flask:
         sys.exit(f"headrace web: {error}")
     app = Flask("headrace", static_folder=None)
     app.url_map.strict_slashes = False
-    app.url_map.merge_slashes = True
     app.extensions["headrace"] = shared
-    app.wsgi_app = CloseWhenAsked(app.wsgi_app)  # type: ignore[method-assign]
+    app.wsgi_app = CloseWhenAsked(SingleSlashes(app.wsgi_app))  # type: ignore[method-assign]
     for blueprint in (chat_completions.routes, completions.routes, models.routes, health.routes, websocket.routes):
         app.register_blueprint(blueprint)
     websocket.configure_websockets(app, settings)

@@ -35,7 +35,8 @@ except BadSetting as error:
 wsgi_app = "api.app:create_app()"
 bind = f"{_settings.host}:{_settings.port}"
 workers = _settings.web_processes
-worker_class = "gevent"
+worker_class = "api.web_worker.WebWorker"
+logger_class = "api.web_log.JsonLogger"
 worker_connections = _settings.max_connections
 preload_app = True
 reuse_port = True  # a new instance can accept before the old one stops

@@ -8,7 +8,7 @@ import redis
 from api import errors
 from api.errors import ApiError
 from api.settings import ApiSettings
-from worker.protocol.job import Job, JobClass
+from worker.protocol.job import ENDPOINT_PREFIXES, Job, JobClass
 from worker.protocol.queue import Admission, Bounds, JobQueue, Keeping, Snapshot, WorkerInfo
 
 log = logging.getLogger("headrace.admission")
@@ -37,6 +37,7 @@ class AdmissionControl:
     def admit(self, job: Job, keeping: Keeping) -> Admission:
         """Queue the job. `job_id` of the answer differs from the job's when its idempotency key was used before."""
         workers = ready_workers(self.snapshot())
+        _refuse_too_long(job, max(worker.max_context for worker in workers))
         if not any(_fits(job, worker) for worker in workers):
             raise errors.bad_request(
                 f"This request needs {job.cost} tokens of memory; this server has "
@@ -97,6 +98,14 @@ def ready_workers(snapshot: Snapshot) -> list[WorkerInfo]:
 def broker_away(job_id: str | None) -> ApiError:
     log.error("the broker cannot be reached", extra={"job_id": job_id})
     return errors.unavailable("The queue cannot be reached at the moment.", 1.0)
+
+
+def _refuse_too_long(job: Job, max_context: int) -> None:
+    """A worker's own setting or a small pool may allow less than the model does."""
+    longest = max(map(len, job.prompts))
+    if longest >= max_context:
+        is_chat = job.id.startswith(ENDPOINT_PREFIXES["chat.completions"] + "-")
+        raise errors.context_length_exceeded(max_context, longest, "messages" if is_chat else "prompt")
 
 
 def _fits(job: Job, worker: WorkerInfo) -> bool:
