@@ -7,6 +7,7 @@ sends partly, buffers without bound, forces compression and closes without waiti
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +19,7 @@ from wsproto.utilities import generate_accept_token
 
 from api.relay.subscriber import ClientGone
 
-READ_SIZE = 64 * 1024  # bytes
+READ_SIZE = 16 * 1024  # bytes: what one client may say before the others have their turn
 LINGER_S = 3.0  # so long the other side has to answer a close frame, while what it still sends is thrown away
 
 
@@ -67,6 +68,7 @@ class WebSocketConnection:
         try:
             while not self._has_ended and (data := self._read()):
                 yield from self._texts(data)
+                time.sleep(0)  # reading and writing that need not wait would keep the turn for ever
         except OSError:
             pass  # reset, or given up by the kernel
         finally:

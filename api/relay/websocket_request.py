@@ -3,7 +3,10 @@
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable
+
+import redis
 
 from api import errors
 from api.errors import ApiError
@@ -17,10 +20,14 @@ from worker.protocol.event import Terminal
 log = logging.getLogger("headrace.relay")
 
 _CANCELLED_BY_CLIENT = "cancelled_by_client"
+_RETRY_PAUSE_S = 0.5
 
 
 class WebSocketRequest:
-    """`open_stream` may take its time and raises ApiError; `send` raises ClientGone; `on_end` comes before the last."""
+    """`open_stream` may take its time and raises ApiError, `send` raises ClientGone.
+
+    `on_end` is called with the id before the last event is sent.
+    """
 
     def __init__(
         self,
@@ -53,11 +60,13 @@ class WebSocketRequest:
         self._thread.join(timeout_s)
 
     def cancel(self) -> None:
-        """End the job; the last event says so, unless the job was faster. Raises redis.RedisError, and it goes on."""
+        """End the job; the last event says so, unless the job was faster. Returns at once."""
+        if self._is_cancelled:
+            return
         self._is_cancelled = True
         # While it is still being prepared there is nothing to cancel: its thread will see the flag.
         if self._stream is not None:
-            self._cancel_job(self._stream)
+            self._start_cancelling(self._stream)
 
     def stop(self) -> None:
         """The socket is gone: cancel the job or leave it its grace, and say no more."""
@@ -93,7 +102,7 @@ class WebSocketRequest:
         if self._is_stopped:
             raise ClientGone
         if self._is_cancelled:
-            self._cancel_job(stream)
+            self._start_cancelling(stream)
         self._send(messages.accepted(self.id, stream.job_id))
         try:
             for item in stream.chunks():
@@ -118,9 +127,18 @@ class WebSocketRequest:
         reasons = [self._finishes[index] for index in sorted(self._finishes)]
         return "length" if "length" in reasons else reasons[0]
 
-    @staticmethod
-    def _cancel_job(stream: JobStream) -> None:
-        stream.cancel(_CANCELLED_BY_CLIENT, "The client cancelled the request.")
+    def _start_cancelling(self, stream: JobStream) -> None:
+        """Beside the socket's reader, which has pings to answer while the broker is slow or away."""
+        threading.Thread(target=self._cancel, args=(stream,), name="websocket-cancel", daemon=True).start()
+
+    def _cancel(self, stream: JobStream) -> None:
+        while self._thread.is_alive():
+            try:
+                stream.cancel(_CANCELLED_BY_CLIENT, "The client cancelled the request.")
+                return
+            except redis.RedisError as error:
+                log.warning("cancelling again", extra={"job_id": stream.job_id, "error": repr(error)})
+                time.sleep(_RETRY_PAUSE_S)
 
 
 def _is_clients_cancel(terminal: Terminal | None) -> bool:

@@ -7,11 +7,9 @@ from collections.abc import Callable
 from functools import partial
 
 import msgspec
-import redis
 
 from api import errors
 from api.errors import ApiError, bad_request
-from api.pipeline.admission import broker_away
 from api.relay import websocket_messages as messages
 from api.relay.job_stream import JobStream
 from api.relay.subscriber import ClientGone
@@ -94,10 +92,7 @@ class WebSocketSession:
         request = self._running.get(request_id)
         if request is None:
             raise bad_request("No request with this id is running on this WebSocket.", "id", "unknown_id")
-        try:
-            request.cancel()
-        except redis.RedisError as error:
-            raise broker_away(None) from error
+        request.cancel()
 
     def _forget(self, request_id: str) -> None:
         del self._running[request_id]

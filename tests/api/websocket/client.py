@@ -85,8 +85,8 @@ class Client:
     def start(self, request_id: str, body: dict[str, Any], **more: Any) -> str:
         """Begin a request and wait until its first text arrives; its job's id."""
         self.request(request_id, body, **more)
-        events = self.until(lambda event: event["type"] == "chunk" and event["seq"] >= 2)
-        return str(next(event for event in events if event["type"] == "accepted")["job"])
+        chunk = self.until(lambda event: event["id"] == request_id and event.get("seq", 0) >= 2)[-1]
+        return str(chunk["data"]["id"])
 
     def close_code(self) -> int | None:
         """Read to the server's close frame, answer it and read to the end of the connection; None without a code.

@@ -19,11 +19,12 @@ STRICT = {
     "HEADRACE_WS_MAX_CONNECTIONS": "2",
     "HEADRACE_WS_MAX_REQUESTS": "2",
     "HEADRACE_PING_S": "1",
+    "HEADRACE_STALL_TIMEOUT_S": "1",
     "HEADRACE_RESUME_GRACE_S": "30",
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stack(tmp_path_factory: pytest.TempPathFactory, tiny_model_folder: Path) -> Iterator[Stack]:
     with Stack(tmp_path_factory.mktemp("websocket"), tiny_model_folder) as running:
         running.start_web(**STRICT)
@@ -31,12 +32,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory, tiny_model_folder: Path) -> 
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def strict(stack: Stack) -> WebServer:
     return stack.webs[0]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def web(stack: Stack) -> WebServer:
     return stack.webs[1]
 

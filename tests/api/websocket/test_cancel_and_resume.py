@@ -51,12 +51,10 @@ def test_a_second_cancel_of_the_same_request_does_no_harm(web: WebServer) -> Non
 
 @pytest.mark.parametrize("way", ["close frame", "tcp close"])
 def test_a_client_that_leaves_cancels_all_that_it_runs(web: WebServer, queue: JobQueue, way: str) -> None:
-    client = Client(web)
-    jobs = [client.start(name, completion_body(name, LONG)) for name in ("a", "b", "c")]
-    if way == "close frame":
-        client.socket.close()
-    else:
-        client.drop()
+    with Client(web) as client:
+        jobs = [client.start(name, completion_body(name, LONG)) for name in ("a", "b", "c")]
+        if way == "tcp close":
+            client.drop()
     wait_until(lambda: is_idle(queue), "the jobs are gone", deadline_s=5)
     assert [state_of(queue, job) for job in jobs] == ["cancelled"] * 3
 
@@ -65,10 +63,10 @@ def test_a_client_that_leaves_before_its_request_is_admitted_leaves_nothing_behi
     web: WebServer, queue: JobQueue
 ) -> None:
     for pause_s in (0.0, 0.001, 0.004, 0.016):
-        client = Client(web)
-        client.request("a", chat_body("word " * 1500, LONG))
-        time.sleep(pause_s)
-        client.drop()
+        with Client(web) as client:
+            client.request("a", chat_body("word " * 1500, LONG))
+            time.sleep(pause_s)
+            client.drop()
     wait_until(lambda: is_idle(queue), "the jobs are gone", deadline_s=10)
 
 
@@ -76,10 +74,10 @@ def test_a_stream_resumed_at_another_process_misses_and_doubles_nothing(
     web: WebServer, strict: WebServer, queue: JobQueue
 ) -> None:
     body = chat_body("Where does the river rise?", 200)
-    first = Client(web)
-    first.request("a", body, resume_grace_s=20)
-    before = first.until(lambda event: event["type"] == "chunk" and event["seq"] == 20)
-    first.drop()
+    with Client(web) as first:
+        first.request("a", body, resume_grace_s=20)
+        before = first.until(lambda event: event["type"] == "chunk" and event["seq"] == 20)
+        first.drop()
     job = before[0]["job"]
     with Client(strict, header=["Authorization: Bearer sesame"]) as second:
         second.say({"type": "resume", "id": "again", "job": job, "after": 20})
@@ -95,9 +93,8 @@ def test_a_stream_resumed_at_another_process_misses_and_doubles_nothing(
 
 def test_a_job_that_ended_while_nobody_followed_it_can_still_be_read(web: WebServer, queue: JobQueue) -> None:
     body = completion_body("Snow fell", 80)
-    first = Client(web)
-    job = first.start("a", body, resume_grace_s=20)
-    first.socket.close()
+    with Client(web) as first:
+        job = first.start("a", body, resume_grace_s=20)
     wait_until(lambda: state_of(queue, job) == "succeeded", "the job ends alone")
     with Client(web) as second:
         second.say({"type": "resume", "id": "a", "job": job})
@@ -109,16 +106,15 @@ def test_a_job_that_ended_while_nobody_followed_it_can_still_be_read(web: WebSer
 
 
 def test_a_detached_job_that_nobody_resumes_is_cancelled_after_its_grace(web: WebServer, queue: JobQueue) -> None:
-    client = Client(web)
-    job = client.start("a", completion_body("Once", LONG), resume_grace_s=0.5)
-    client.drop()
+    with Client(web) as client:
+        job = client.start("a", completion_body("Once", LONG), resume_grace_s=0.5)
     wait_until(lambda: state_of(queue, job) == "cancelled", "the grace ends", deadline_s=20)
 
 
 def test_a_resumed_job_can_be_cancelled_and_whoever_resumes_it_later_is_told_so(web: WebServer) -> None:
-    first = Client(web)
-    job = first.start("a", completion_body("Once", LONG), resume_grace_s=20)
-    first.drop()
+    with Client(web) as first:
+        job = first.start("a", completion_body("Once", LONG), resume_grace_s=20)
+        first.drop()
     with Client(web) as second:
         second.say({"type": "resume", "id": "x", "job": job, "after": 1})
         second.until(lambda event: event["type"] == "chunk")

@@ -1,5 +1,6 @@
 """Given frames good and bad, when they arrive, then the socket answers or closes as RFC 6455 says."""
 
+import random
 import struct
 
 import pytest
@@ -129,6 +130,29 @@ def test_a_client_that_answers_no_ping_is_given_up_and_its_jobs_end(strict: WebS
         client.start("a", completion_body("Once", LONG))
         assert client.close_code() == 1011
         wait_until(lambda: is_idle(queue), "the job is gone", deadline_s=5)
+
+
+def test_a_client_that_reads_nothing_is_cut_off(strict: WebServer) -> None:
+    with Client(strict, STRICT_KEY) as client, pytest.raises((ConnectionResetError, BrokenPipeError)):
+        send_for_ever(client, frame(0x81, b"nonsense") * 5000)
+
+
+def send_for_ever(client: Client, data: bytes) -> None:
+    while True:
+        client.send_bytes(data)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_bytes_do_no_harm(web: WebServer, seed: int) -> None:
+    noise = random.Random(seed)
+    with Client(web) as client:
+        for _ in range(5):
+            payload = noise.randbytes(noise.randrange(126))
+            client.send_bytes(frame(0x81, payload) if noise.random() < 0.5 else noise.randbytes(50))
+        client.drop()
+    with Client(web) as client:
+        client.request("a", completion_body("Rain", 1))
+        assert client.until_last("a")["a"][-1]["type"] == "done"
 
 
 def test_a_client_that_floods_and_never_reads_costs_nobody_else_anything(web: WebServer) -> None:

@@ -120,4 +120,5 @@ def test_one_socket_more_than_the_process_may_hold_is_closed_with_1013(strict: W
 def has_room(web: WebServer) -> bool:
     with Client(web, "?api_key=sesame") as client:
         client.request("a", completion_body("Rain", 1))
-        return client.next_frame()[0] == ABNF.OPCODE_TEXT
+        opcode, _ = client.next_frame()
+    return opcode == int(ABNF.OPCODE_TEXT)
