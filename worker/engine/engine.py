@@ -127,8 +127,10 @@ class Engine:
         spans = self._scheduler.schedule()
         if spans:
             try:
+                self._scrub()
                 drawn = self._forward_and_sample(spans)
             except Exception as error:
+                logger.exception("a forward pass failed")
                 self._fail_all(spans, error)
             else:
                 self._commit(spans, drawn)
@@ -178,6 +180,15 @@ class Engine:
     def _new_text(self, job: Job) -> AnswerText:
         return AnswerText(self._make_detokenizer(), job.sampling.stop, self._end_token_ids)
 
+    def _scrub(self) -> None:
+        """Zeroes what a failed or half-computed sequence left behind, before another one reads around it.
+
+        A masked slot still takes part in the arithmetic, with weight zero, and zero times NaN is NaN.
+        """
+        if self._scheduler.tainted_pages:
+            self._model.scrub(sorted(self._scheduler.tainted_pages))
+            self._scheduler.tainted_pages.clear()
+
     def _forward_and_sample(self, spans: list[Span]) -> list[int | SamplingFailed]:
         batch = batch_of_spans(spans, self.page_size, self._model.device)
         logits = self._model.forward(batch)
@@ -207,6 +218,7 @@ class Engine:
         try:
             delta = held.accept(sequence, token_id)
         except Exception as error:
+            logger.exception("the text of a token failed", extra={"job_id": held.job.id})
             self._fail(held, error)
             return
         self._num_generated_tokens += 1
@@ -225,15 +237,13 @@ class Engine:
             self._fail(self._jobs[job_id], error)
 
     def _fail(self, held: HeldJob, error: Exception) -> None:
-        logger.error("job failed", exc_info=error, extra={"job_id": held.job.id})
-        # Whatever went wrong may have left values in its pages that poison the next holder: zero times NaN is NaN.
-        pages = [page for sequence in held.sequences for page in sequence.pages]
-        try:
-            self._model.scrub(pages)
-        finally:
-            self._num_failed_jobs += 1
-            self._terminals[held.job.id] = held.terminal(failure=f"{type(error).__name__}: {error}")
-            self._let_go(held)
+        reason = f"{type(error).__name__}: {error}"
+        logger.error("job failed: %s", reason, extra={"job_id": held.job.id})
+        self._num_failed_jobs += 1
+        self._terminals[held.job.id] = held.terminal(failure=reason)
+        for sequence in held.sequences:
+            sequence.num_computed = 0  # nothing it computed can be relied on
+        self._let_go(held)
 
     def _let_go(self, held: HeldJob) -> None:
         del self._jobs[held.job.id]

@@ -48,13 +48,16 @@ class PageAllocator:
             self._check_held(page)
             self._num_holders[page] += 1
 
-    def release(self, pages: Iterable[int]) -> None:
-        """Takes one holder from each page; the last one frees it. Raises PageNotHeld on a double free."""
+    def release(self, pages: Iterable[int]) -> list[int]:
+        """Takes one holder from each page; those that are free now. Raises PageNotHeld on a double free."""
+        freed = []
         for page in pages:
             self._check_held(page)
             self._num_holders[page] -= 1
             if self._num_holders[page] == 0:
-                self._free.append(page)
+                freed.append(page)
+        self._free.extend(freed)
+        return freed
 
     def check_conservation(self, holdings: Iterable[Iterable[int]] = ()) -> None:
         """Raises AssertionError unless `holdings`, the pages of every holder, explain every page not free.

@@ -23,6 +23,7 @@ class Scheduler:
         self.running: list[Sequence] = []  # both lists are sorted by rank
         self.waiting: list[Sequence] = []
         self.num_preemptions = 0
+        self.tainted_pages: set[int] = set()  # freed with contents nobody vouches for
         self._allocator = allocator
         self._max_sequences = min(max_sequences, step_tokens)
         self._step_tokens = step_tokens
@@ -102,7 +103,9 @@ class Scheduler:
         self.num_preemptions += 1
 
     def _free_pages(self, sequence: Sequence) -> None:
-        self._allocator.release(sequence.pages)
+        freed = self._allocator.release(sequence.pages)
+        if not sequence.is_sound:
+            self.tainted_pages.update(freed)
         sequence.pages = []
         sequence.num_computed = 0
 

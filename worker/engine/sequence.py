@@ -39,6 +39,11 @@ class Sequence:
     def is_at_limit(self) -> bool:
         return len(self.token_ids) >= self.limit
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether a token was drawn from the last computed one: then all keys and values are known to be finite."""
+        return self.num_generated > 0 and self.num_pending == 1
+
     def append(self, token_ids: Iterable[int]) -> None:
         """Adds generated tokens, pending until a step computes them."""
         self.token_ids.extend(token_ids)

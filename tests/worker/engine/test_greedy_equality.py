@@ -124,6 +124,10 @@ def test_a_sequence_that_turns_to_nan_leaves_its_neighbours_and_the_next_holders
     network.get_input_embeddings().weight.data[poison] = torch.nan
     jobs = [make_job(prompt, max_tokens=NUM_TOKENS) for prompt in prompts]
     bad = [make_job([poison] * 9, max_tokens=NUM_TOKENS) for _ in range(3)]
+    cut_short = make_job([poison] * 40, max_tokens=NUM_TOKENS)  # cancelled before anyone sees what it computed
+    engine.add(cut_short)
+    engine.step()
+    engine.cancel(cut_short.id)
     arrivals = [bad[0], jobs[0], jobs[1], bad[1], jobs[2], jobs[3], bad[2], jobs[4], jobs[5]]
     collected = run(engine, arrive_one_by_one(engine, arrivals))
     assert [collected.terminals[job.id].state for job in bad] == ["failed"] * 3

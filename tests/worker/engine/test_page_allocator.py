@@ -24,10 +24,10 @@ def test_a_shared_page_is_free_only_after_its_last_holder_lets_go() -> None:
     allocator = PageAllocator(2, page_size=1)
     pages = allocator.allocate(2)
     allocator.share(pages[:1])
-    allocator.release(pages)
+    assert allocator.release(pages) == pages[1:]
     assert (allocator.num_free, allocator.num_held) == (1, 1)
     allocator.check_conservation([pages[:1]])
-    allocator.release(pages[:1])
+    assert allocator.release(pages[:1]) == pages[:1]
     allocator.check_conservation()
 
 
