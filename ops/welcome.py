@@ -17,7 +17,8 @@ def url_address(host: str, port: int) -> str:
 
 def curl_line(address: str, model_name: str, needs_key: bool) -> str:
     """A shell command that streams a chat from the server at `address` (host:port)."""
-    body = {"model": model_name, "stream": True, "messages": [{"role": "user", "content": "Why is the sky blue?"}]}
+    question = {"role": "user", "content": "Why is the sky blue?"}
+    body = {"model": model_name, "stream": True, "temperature": 0.2, "messages": [question]}
     words = ["curl", "-N", f"http://{address}/v1/chat/completions", "-H", "Content-Type: application/json"]
     if needs_key:
         words += ["-H", "Authorization: Bearer YOUR_KEY"]

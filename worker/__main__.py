@@ -7,6 +7,10 @@ import signal
 import socket
 import sys
 
+# Before torch is loaded. OpenMP's threads otherwise spin while they wait, and where the API shares the cores a step
+# then takes several times as long; quiet, waiting passively costs little.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 from worker.control import Control
 from worker.engine.startup import load_engine
 from worker.held_jobs import HeldJobs
