@@ -85,6 +85,11 @@ def method_not_allowed(method: str, allowed: str) -> ApiError:
     return ApiError(405, f"{method} is not allowed here; use {allowed}.", code="method_not_allowed")
 
 
+def idempotency_key_reused() -> ApiError:
+    message = "This Idempotency-Key was used for another request."
+    return ApiError(409, message, code="idempotency_key_reused", headers=NO_RETRY)
+
+
 def request_timeout(after_s: float) -> ApiError:
     message = f"The request body did not arrive within {after_s:g} seconds."
     return ApiError(408, message, code="request_timeout", headers=CLOSE)

@@ -23,6 +23,7 @@ class StreamView(msgspec.Struct, frozen=True):
     include_usage: bool = False
     is_stream: bool = False
     resume_grace_ms: int = 0  # 0: a client that leaves cancels the job
+    request_digest: str = ""  # tells a repeat under an idempotency key from another request
 
 
 class ChunkMaker(Protocol):

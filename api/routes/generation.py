@@ -16,6 +16,7 @@ from api.relay.job_stream import JobStream
 from api.relay.outcomes import error_of
 from api.relay.subscriber import ClientGone
 from api.relay.whole_response import whole_response
+from api.routes.known_jobs import request_digest, view_of_repeat
 from api.services import Services, services
 from worker.protocol.event import Event, Terminal
 from worker.protocol.job import JobClass
@@ -39,14 +40,16 @@ def read_request() -> tuple[UncheckedRequest, str]:
 def answer(prepared: PreparedRequest, endpoint: str) -> Response:
     """Admit the job and relay it. Raises ApiError when it is refused."""
     shared = services()
-    grace_s = shared.settings.resume_grace_s if _wants_resume(prepared) else 0.0
-    stream = admitted_stream(shared, prepared, endpoint, grace_s, _idempotency_key())
+    with_ids, key = _wants_resume(prepared), _idempotency_key()
+    # Whoever sends a key means to come back after a broken connection: the job must still be there then.
+    grace_s = shared.settings.resume_grace_s if with_ids or key else 0.0
+    stream = admitted_stream(shared, prepared, endpoint, grace_s, key)
     try:
         client = request.environ.get("gunicorn.socket")
         if client is not None:
             stream.watch_client(client)
         if prepared.stream:
-            return stream_response(stream, after=0)
+            return stream_response(stream, after=0, with_ids=with_ids)
         return _whole(stream, len(prepared.job.prompts))
     except BaseException:
         stream.leave()
@@ -69,6 +72,7 @@ def admitted_stream(
         include_usage=prepared.include_usage,
         is_stream=prepared.stream,
         resume_grace_ms=math.ceil(resume_grace_s * 1000),
+        request_digest=request_digest(job),
     )
     keeping = Keeping(
         watch_ms=shared.relay.watch_ms(view),
@@ -79,22 +83,22 @@ def admitted_stream(
     stream = shared.relay.open(job.id, view)
     try:
         admission = shared.admission.admit(job, keeping)
-        if admission.verdict == "duplicate":
+        if admission.job_id != job.id:
             stream.leave()
-            stream = shared.relay.open(admission.job_id, view)
+            stream = shared.relay.open(admission.job_id, view_of_repeat(shared, admission.job_id, view))
         stream.confirm(lambda: _admit_again(shared, prepared, keeping))
     except BaseException:
         stream.leave()
         raise
-    shared.metrics.admitted.labels(endpoint).inc()
+    if admission.verdict == "admitted":
+        shared.metrics.admitted.labels(endpoint).inc()
     extra = {"job_id": stream.job_id, "tenant": job.tenant, "num_prompt_tokens": job.num_prompt_tokens}
     log.info("job " + admission.verdict, extra=extra)
     return stream
 
 
-def stream_response(stream: JobStream, after: int) -> Response:
+def stream_response(stream: JobStream, after: int, *, with_ids: bool) -> Response:
     """A server-sent event stream of the chunks numbered above `after`."""
-    with_ids = stream.view.resume_grace_ms > 0
     response = Response(_guarded(stream, with_ids, after), headers={**sse.HEADERS, "x-headrace-job": stream.job_id})
     response.call_on_close(stream.leave)  # also when the body is never begun
     return response

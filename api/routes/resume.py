@@ -1,14 +1,12 @@
 """Going on with a stream, at any API process: the replay list is all that is needed."""
 
-import msgspec
-import redis
 from flask import Response, request
 
 from api import errors
-from api.pipeline.admission import broker_away
 from api.relay.chunks import StreamView
 from api.relay.job_stream import JobStream
 from api.routes.generation import stream_response
+from api.routes.known_jobs import view_of_job
 from api.services import Services, services
 from worker.protocol.job import pool_of
 
@@ -22,7 +20,7 @@ def resume_stream(job_id: str, after: str | None) -> Response:
     client = request.environ.get("gunicorn.socket")
     if client is not None:
         stream.watch_client(client)
-    return stream_response(stream, after=number)
+    return stream_response(stream, after=number, with_ids=True)
 
 
 def reopened_stream(shared: Services, job_id: str, tenant: str) -> JobStream:
@@ -38,15 +36,8 @@ def _view_of(shared: Services, job_id: str, tenant: str) -> StreamView:
     unknown = errors.not_found("There is no such stream. It may have ended too long ago.")
     if pool_of(job_id) != shared.model.name:
         raise unknown
-    try:
-        job = shared.queue.describe(job_id)
-    except redis.RedisError as error:
-        raise broker_away(job_id) from error
-    # Another tenant's job looks like no job at all.
-    if job.get("tenant") != tenant:
-        raise unknown
-    view = msgspec.json.decode(job["client_state"], type=StreamView)
-    if not view.is_stream:
+    view = view_of_job(shared, job_id, tenant)
+    if view is None or not view.is_stream:
         raise unknown
     return view
 

@@ -1,7 +1,7 @@
 """One stack for all tests over HTTP: two models on one broker, and API servers with settings of their own.
 
-``server``, of two processes, serves the reciting model, whose every answer is known; ``strict`` serves it too, with keys
-and low limits; ``tiny`` serves a model with random weights and a long context.
+``server``, of two processes, serves the reciting model, whose every answer is known; ``strict`` serves it too, with
+keys and low limits; ``tiny`` serves a model with random weights and a long context.
 """
 
 from collections.abc import Iterator

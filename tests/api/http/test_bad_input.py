@@ -263,11 +263,13 @@ def test_the_four_forms_of_a_prompt_are_answered_in_order(server: WebServer) -> 
         ([[7], [7, 8], [0]], [1, 2, 1]),
     ):
         body = completion_body(prompt, 3)
-        whole, stream = answered(server, COMPLETIONS, body), streamed(server, COMPLETIONS, body)
+        whole = answered(server, COMPLETIONS, body)
+        stream = streamed(server, COMPLETIONS, body | {"stream_options": {"include_usage": True}})
         singles = [text_of(answered(server, COMPLETIONS, completion_body([FILLER] * n, 3))) for n in lengths]
         assert [text_of(whole, i) for i in range(len(lengths))] == singles
         assert [stream.text(i) for i in range(len(lengths))] == singles
         assert [stream.finish(i) for i in range(len(lengths))] == ["length"] * len(lengths)
+        assert stream.chunks[-1]["usage"] == whole["usage"]
         assert whole["usage"]["prompt_tokens"] == sum(lengths)
         assert whole["usage"]["completion_tokens"] == 3 * len(lengths)
 

@@ -1,0 +1,39 @@
+"""Jobs that were admitted earlier, perhaps by another process: how Redis remembers that they are shown."""
+
+import hashlib
+
+import msgspec
+import redis
+from msgspec.structs import replace
+
+from api import errors
+from api.pipeline.admission import broker_away
+from api.relay.chunks import StreamView
+from api.services import Services
+from worker.protocol.job import Job
+
+
+def view_of_job(shared: Services, job_id: str, tenant: str | None = None) -> StreamView | None:
+    """None when Redis does not know the job or it is not this tenant's. Raises ApiError 503."""
+    try:
+        job = shared.queue.describe(job_id)
+    except redis.RedisError as error:
+        raise broker_away(job_id) from error
+    if "client_state" not in job or (tenant is not None and job["tenant"] != tenant):
+        return None
+    view: StreamView = msgspec.json.decode(job["client_state"], type=StreamView)
+    return view
+
+
+def view_of_repeat(shared: Services, job_id: str, view: StreamView) -> StreamView:
+    """How a repeat of an earlier request sees its job. Raises ApiError 409 for another request under the same key."""
+    earlier = view_of_job(shared, job_id)
+    if earlier is None or earlier.request_digest != view.request_digest:
+        raise errors.idempotency_key_reused()
+    return replace(view, created_s=earlier.created_s)
+
+
+def request_digest(job: Job) -> str:
+    """The same for a repeat of the request, whose id, time and minted seed differ."""
+    asked = (job.id.partition("-")[0], job.prompts, replace(job.sampling, seed=0))
+    return hashlib.sha256(msgspec.msgpack.encode(asked)).hexdigest()
