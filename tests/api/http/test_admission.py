@@ -1,4 +1,7 @@
-"""Given workers and a queue in a known state, admission answers honestly; the app runs in this process."""
+"""Given workers and a queue in a known state, admission answers honestly.
+
+Where a whole app is asked it runs in this process, and refuses before it would start threads.
+"""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -10,10 +13,14 @@ import pytest
 from flask.testing import FlaskClient
 
 from api.app import create_app
+from api.errors import ApiError
+from api.pipeline.admission import AdmissionControl
 from api.settings import ApiSettings
-from tests.api.http.client import CHAT, COMPLETIONS, Json, chat_body, completion_body
+from tests.api.http.client import CHAT, Json, chat_body
 from tests.api.http.reciter import FILLER
 from worker.protocol.connection import connect
+from worker.protocol.job import Job, SamplingParams, mint_job_id
+from worker.protocol.queue import JobQueue, Keeping
 from worker.protocol.worker_lease import WorkerLease
 
 NewApp = Callable[..., FlaskClient]
@@ -55,27 +62,35 @@ def refusal(client: FlaskClient, path: str, body: Json, pool: str) -> tuple[int,
     return response.status_code, found["error"], response.headers.get("Retry-After")
 
 
-def test_a_prompt_beyond_the_workers_own_context_is_context_length_exceeded(
-    broker_url: str, pool: str, new_app: NewApp
-) -> None:
+def refused(broker_url: str, pool: str, endpoint: str, *prompts: tuple[int, ...]) -> ApiError:
+    job = Job(
+        id=mint_job_id(endpoint, pool), pool=pool, tenant="t", prompts=prompts, expected_tokens=4, timeout_ms=1000,
+        sampling=SamplingParams(max_tokens=4, seed=1),
+    )  # fmt: skip
+    admission = AdmissionControl(JobQueue(connect(broker_url), pool), ApiSettings())
+    with pytest.raises(ApiError) as caught:
+        admission.admit(job, Keeping(watch_ms=1000, retention_ms=1000))
+    return caught.value
+
+
+def test_a_prompt_beyond_the_workers_own_context_is_context_length_exceeded(broker_url: str, pool: str) -> None:
     sign_on(broker_url, pool, "small", max_context=50)
     sign_on(broker_url, pool, "larger", max_context=80)
-    app = new_app()
-    cases = [
-        (COMPLETIONS, completion_body([FILLER] * 80), "prompt"),
-        (COMPLETIONS, completion_body([[7], [FILLER] * 81]), "prompt"),
-        (CHAT, chat_body("word " * 80), "messages"),
+    cases: list[tuple[str, list[tuple[int, ...]], str]] = [
+        ("completions", [(FILLER,) * 80], "prompt"),
+        ("completions", [(7,), (FILLER,) * 81], "prompt"),
+        ("chat.completions", [(FILLER,) * 80], "messages"),
     ]
-    for path, body, param in cases:
-        status, error, _ = refusal(app, path, body, pool)
-        assert (status, error["code"], error["param"]) == (400, "context_length_exceeded", param)
-        assert "maximum context length is 80 tokens" in error["message"]
+    for endpoint, prompts, param in cases:
+        error = refused(broker_url, pool, endpoint, *prompts)
+        assert (error.status, error.code, error.param) == (400, "context_length_exceeded", param)
+        assert "maximum context length is 80 tokens" in error.message
 
 
-def test_a_job_larger_than_every_workers_pool_is_refused_for_good(broker_url: str, pool: str, new_app: NewApp) -> None:
+def test_a_job_larger_than_every_workers_pool_is_refused_for_good(broker_url: str, pool: str) -> None:
     sign_on(broker_url, pool, pool_tokens=320)
-    status, error, retry_after = refusal(new_app(), COMPLETIONS, completion_body([[FILLER] * 100] * 4), pool)
-    assert (status, error["code"], retry_after) == (400, "request_too_large", None)
+    error = refused(broker_url, pool, "completions", *[(FILLER,) * 100] * 4)
+    assert (error.status, error.code, error.headers) == (400, "request_too_large", {})
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
