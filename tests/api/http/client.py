@@ -53,6 +53,12 @@ def text_of(whole: Json, index: int = 0) -> str:
     return text
 
 
+def counts(usage: Json) -> tuple[int, int, int]:
+    """What a usage must say whatever was cached: prompt, completion and total tokens."""
+    assert usage["prompt_tokens"] >= usage["prompt_tokens_details"]["cached_tokens"] >= 0
+    return usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]
+
+
 def error_of(response: httpx.Response) -> Json:
     """The error of a refusal, whose body must be the whole envelope and valid JSON."""
     assert response.headers["Content-Type"] == "application/json"
