@@ -31,6 +31,12 @@ class WorkerSettings:
     step_tokens: int = setting(
         "STEP_TOKENS", 512, "tokens one step may compute; longer prompts are prefilled in chunks", at_least=1
     )
+    policy: str = setting(
+        "POLICY", "continuous", "continuous, or static: a batch runs to its end before the next begins (to compare)"
+    )
+    prefix_cache: bool = setting(
+        "PREFIX_CACHE", True, "keep the KV pages of past prompts and answers for later ones that begin alike"
+    )
     max_context: int = setting(
         "MAX_CONTEXT", 0, "longest prompt plus answer in tokens; 0 means what the model says", at_least=0
     )

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from worker.engine.answer_text import AnswerText
 from worker.engine.detokenizer import Detokenizer
 from worker.engine.held_job import HeldJob
-from worker.engine.page_allocator import PageAllocator
+from worker.engine.page_keeper import PageKeeper
+from worker.engine.policy import make_policy
 from worker.engine.ragged_batch import batch_of_spans
 from worker.engine.sampler import RowParams, SamplingFailed, sample
 from worker.engine.scheduler import Scheduler
@@ -35,6 +36,8 @@ class EngineConfig:
     max_context: int
     end_token_ids: frozenset[int] = frozenset()
     fingerprint: str = ""
+    policy: str = "continuous"
+    prefix_cache: bool = True
 
 
 @dataclass(frozen=True)
@@ -73,8 +76,9 @@ class Engine:
         self._model = model
         self._make_detokenizer = make_detokenizer
         self._end_token_ids = config.end_token_ids
-        self._allocator = PageAllocator(config.num_pages, config.page_size)
-        self._scheduler = Scheduler(self._allocator, config.max_sequences, config.step_tokens)
+        self._pages = PageKeeper(config.num_pages, config.page_size, config.prefix_cache)
+        policy = make_policy(config.policy, config.max_sequences)
+        self._scheduler = Scheduler(self._pages, config.max_sequences, config.step_tokens, policy)
         self._jobs: dict[str, HeldJob] = {}
         self._deltas: dict[str, list[Delta]] = {}  # of the step in progress
         self._terminals: dict[str, Terminal] = {}
@@ -102,7 +106,7 @@ class Engine:
             raise ValueError(f"job {job.id} is held already")
         self._check(job)
         self._num_arrivals += 1
-        choices = range(len(job.prompts))
+        choices = range(job.num_choices)
         sequences = [EngineSequence(job, choice, self._num_arrivals, self.max_context) for choice in choices]
         held = HeldJob(job, sequences, [self._new_text(job) for _ in choices])
         try:
@@ -141,18 +145,17 @@ class Engine:
 
         A sequence is promised its prompt and the tokens it is expected to generate, in whole pages.
         """
-        unfinished = (sequence for held in self._jobs.values() for sequence in held.unfinished)
-        taken = sum(max(self._allocator.pages_for(each.promised_tokens), len(each.pages)) for each in unfinished)
-        return max(0, self.num_pages - taken) * self.page_size
+        taken = sum(self._promised_pages(sequence) for held in self._jobs.values() for sequence in held.unfinished)
+        return max(0, min(self.num_pages - taken, self._pages.num_available)) * self.page_size
 
     def stats(self) -> EngineStats:
         return EngineStats(
             num_running=len(self._scheduler.running),
             num_waiting=len(self._scheduler.waiting),
             num_pages=self.num_pages,
-            num_free_pages=self._allocator.num_free,
-            num_held_pages=self._allocator.num_held,
-            num_cached_pages=0,
+            num_free_pages=self._pages.num_free,
+            num_held_pages=self._pages.num_held,
+            num_cached_pages=self._pages.num_cached,
             num_prompt_tokens_total=self._num_prompt_tokens,
             num_generated_tokens_total=self._num_generated_tokens,
             num_preemptions_total=self._scheduler.num_preemptions,
@@ -160,8 +163,8 @@ class Engine:
         )
 
     def check_conservation(self) -> None:
-        """Raises AssertionError unless every page is free or held by a running sequence, as often as counted."""
-        self._allocator.check_conservation(sequence.pages for sequence in self._scheduler.running)
+        """Raises AssertionError unless every page is free, cached or held by running sequences, as often as counted."""
+        self._pages.check_conservation(self._scheduler.running)
 
     def _check(self, job: Job) -> None:
         if not job.prompts or not all(job.prompts):
@@ -180,14 +183,16 @@ class Engine:
     def _new_text(self, job: Job) -> AnswerText:
         return AnswerText(self._make_detokenizer(), job.sampling.stop, self._end_token_ids)
 
-    def _scrub(self) -> None:
-        """Zeroes what a failed or half-computed sequence left behind, before another one reads around it.
+    def _promised_pages(self, sequence: EngineSequence) -> int:
+        """Pages to keep for a sequence, without the prompt's full ones where another choice of the job has those."""
+        num_shared = 0 if sequence.is_first_of_prompt else (sequence.num_prompt_tokens - 1) // self.page_size
+        return max(self._pages.pages_for(sequence.promised_tokens), len(sequence.pages)) - num_shared
 
-        A masked slot still takes part in the arithmetic, with weight zero, and zero times NaN is NaN.
-        """
-        if self._scheduler.tainted_pages:
-            self._model.scrub(sorted(self._scheduler.tainted_pages))
-            self._scheduler.tainted_pages.clear()
+    def _scrub(self) -> None:
+        """Zeroes what a failed or half-computed sequence left behind, before another one reads around it."""
+        tainted = self._pages.take_tainted()
+        if tainted:
+            self._model.scrub(tainted)
 
     def _forward_and_sample(self, spans: list[Span]) -> list[int | SamplingFailed]:
         batch = batch_of_spans(spans, self.page_size, self._model.device)
@@ -202,18 +207,20 @@ class Engine:
     def _commit(self, spans: list[Span], drawn: list[int | SamplingFailed]) -> None:
         remaining = iter(drawn)
         for span in spans:
-            span.sequence.num_computed = span.stop
-            if span.needs_logits:
-                self._commit_token(span.sequence, next(remaining))
+            token_id = next(remaining) if span.needs_logits else None
+            if span.sequence.job_id not in self._jobs:  # another choice of the job has failed in this step
+                continue
+            if isinstance(token_id, SamplingFailed):
+                self._fail(self._jobs[span.sequence.job_id], token_id)
+                continue
+            self._pages.accept(span)
+            if token_id is not None:
+                self._pages.prove(span.sequence)
+                self._commit_token(span.sequence, token_id)
 
-    def _commit_token(self, sequence: EngineSequence, token_id: int | SamplingFailed) -> None:
-        held = self._jobs.get(sequence.job_id)
-        if held is None:  # another choice of the job has failed in this step
-            return
-        if isinstance(token_id, SamplingFailed):
-            self._fail(held, token_id)
-            return
-        if sequence.num_generated == 0:
+    def _commit_token(self, sequence: EngineSequence, token_id: int) -> None:
+        held = self._jobs[sequence.job_id]
+        if sequence.num_generated == 0 and sequence.is_first_of_prompt:
             self._num_prompt_tokens += sequence.num_prompt_tokens
         try:
             delta = held.accept(sequence, token_id)
@@ -241,8 +248,6 @@ class Engine:
         logger.error("job failed: %s", reason, extra={"job_id": held.job.id})
         self._num_failed_jobs += 1
         self._terminals[held.job.id] = held.terminal(failure=reason)
-        for sequence in held.sequences:
-            sequence.num_computed = 0  # nothing it computed can be relied on
         self._let_go(held)
 
     def _let_go(self, held: HeldJob) -> None:

@@ -10,7 +10,7 @@ from worker.protocol.job import Job
 
 class HeldJob:
     def __init__(self, job: Job, sequences: list[Sequence], texts: list[AnswerText]) -> None:
-        """One sequence and one text for each prompt, in order."""
+        """One sequence and one text for each choice, in order."""
         self.job = job
         self.sequences = sequences
         self._texts = texts
@@ -49,7 +49,13 @@ class HeldJob:
             message=failure or "",
             num_prompt_tokens=self.job.num_prompt_tokens,
             num_completion_tokens=num_completion_tokens,
+            num_cached_tokens=self._num_cached_tokens,
         )
+
+    @property
+    def _num_cached_tokens(self) -> int:
+        """Prompt tokens that need not be computed. A prompt counts once, whatever its further answers share with it."""
+        return sum(each.num_cached_tokens or 0 for each in self.sequences if each.is_first_of_prompt)
 
     def _push(self, sequence: Sequence, token_id: int) -> Piece:
         sequence.append([token_id])

@@ -29,6 +29,9 @@ class PageAllocator:
     def num_held(self) -> int:
         return self.num_pages - self.num_free
 
+    def num_holders(self, page: int) -> int:
+        return self._num_holders[page]
+
     def pages_for(self, num_tokens: int) -> int:
         """Pages that `num_tokens` tokens of one sequence take."""
         return -(-num_tokens // self.page_size)

@@ -1,30 +1,33 @@
 """The scheduler: which tokens of which sequences the next step computes. Pure Python.
 
 A step has a token budget. Running decodes go first, chunked prefill fills the rest, and waiting sequences are admitted
-while pages, places and budget last. When a running sequence needs a page and none is free, the youngest of the lowest
-class gives its pages back and is computed again later.
+while pages, places and budget last. When a running sequence needs a page and none is free, the last in rank gives its
+pages back and is computed again later.
 
 Nobody starves: sequences are served by rank and the first in rank is never preempted for another, so it always
-advances; and a sequence that does not fit yet is not overtaken by a smaller one behind it.
+advances; and a sequence that does not fit yet is not overtaken by a smaller one behind it. One that would compute
+pages which a running sequence of better rank is about to fill waits for those, and lets others pass meanwhile.
 """
 
 from bisect import insort
 from operator import attrgetter
 
-from worker.engine.page_allocator import PageAllocator
+from worker.engine.page_keeper import PageKeeper
+from worker.engine.policy import Policy
 from worker.engine.sequence import Sequence, Span
 
+Rank = tuple[int, int, int, int]
 _by_rank = attrgetter("rank")
 
 
 class Scheduler:
-    def __init__(self, allocator: PageAllocator, max_sequences: int, step_tokens: int) -> None:
+    def __init__(self, pages: PageKeeper, max_sequences: int, step_tokens: int, policy: Policy) -> None:
         """`max_sequences` is cut to `step_tokens`, so that every running sequence can decode in every step."""
         self.running: list[Sequence] = []  # both lists are sorted by rank
         self.waiting: list[Sequence] = []
         self.num_preemptions = 0
-        self.tainted_pages: set[int] = set()  # freed with contents nobody vouches for
-        self._allocator = allocator
+        self._pages = pages
+        self._policy = policy
         self._max_sequences = min(max_sequences, step_tokens)
         self._step_tokens = step_tokens
 
@@ -36,31 +39,55 @@ class Scheduler:
         for sequences in (self.running, self.waiting):
             if sequence in sequences:
                 sequences.remove(sequence)
-        self._free_pages(sequence)
+        self._pages.give_back(sequence)
 
     def schedule(self) -> list[Span]:
         """The spans of the next step, at most one a sequence. Empty only when no sequence is held."""
         self._grow_running()
-        while self._admit_next():
-            pass
-        return self._fill_budget()
+        if self.waiting:
+            self._admit()
+        spans = self._fill_budget()
+        for span in spans:
+            self._pages.suspect(span)
+        return spans
 
     def _grow_running(self) -> None:
         """Gives every running sequence the pages its tokens need, preempting from the end of the rank."""
         for sequence in list(self.running):
-            while sequence.pages and self._missing_pages(sequence) > self._allocator.num_free:
+            while sequence.pages and self._pages.num_missing(sequence) > self._pages.num_available:
                 self._preempt(self.running[-1])
             if sequence.pages:
-                sequence.pages += self._allocator.allocate(self._missing_pages(sequence))
+                self._pages.grow(sequence)
 
-    def _admit_next(self) -> bool:
-        """Moves the first waiting sequence to the running ones. False when there is none or no room for it."""
-        if not self.waiting or not self._has_budget(self.waiting[0]) or not self._make_room(self.waiting[0]):
-            return False
-        sequence = self.waiting.pop(0)
-        sequence.pages = self._allocator.allocate(self._missing_pages(sequence))
-        insort(self.running, sequence, key=_by_rank)
-        return True
+    def _admit(self) -> None:
+        """Moves waiting sequences to the running ones, in order, up to the first that has no room."""
+        coming = self._pages_to_come()
+        for newcomer in self._policy.eligible(self.waiting, self.running):
+            if coming and self._awaits(newcomer, coming):
+                continue
+            if not self._has_budget(newcomer) or not self._make_room(newcomer):
+                break
+            self.waiting.remove(newcomer)
+            self._pages.admit(newcomer)
+            insort(self.running, newcomer, key=_by_rank)
+            self._promise(newcomer, coming)
+
+    def _pages_to_come(self) -> dict[bytes, Rank]:
+        """Keys of the pages that running prefills will fill, with the best rank that promises each."""
+        coming: dict[bytes, Rank] = {}
+        for sequence in self.running:
+            self._promise(sequence, coming)
+        return coming
+
+    def _promise(self, sequence: Sequence, coming: dict[bytes, Rank]) -> None:
+        if sequence.num_pending > 1:
+            for key in self._pages.keys_to_come(sequence):
+                coming[key] = min(sequence.rank, coming.get(key, sequence.rank))
+
+    def _awaits(self, newcomer: Sequence, coming: dict[bytes, Rank]) -> bool:
+        """Whether a page the newcomer lacks is on its way, from a better rank: so nobody waits in a circle."""
+        key = self._pages.first_missing_key(newcomer)
+        return key is not None and coming.get(key, newcomer.rank) < newcomer.rank
 
     def _has_budget(self, newcomer: Sequence) -> bool:
         """Whether this step can compute a token of the newcomer after all decodes and the prefills before it."""
@@ -69,22 +96,36 @@ class Scheduler:
 
     def _make_room(self, newcomer: Sequence) -> bool:
         """Whether the newcomer fits, after preempting sequences of lower classes where that is enough."""
-        lower = [sequence for sequence in self.running if sequence.job_class > newcomer.job_class]
-        keepers = self.running[: len(self.running) - len(lower)]
-        reclaimable = sum(len(sequence.pages) for sequence in lower)
-        if not self._fits(newcomer, keepers, self._allocator.num_free + reclaimable):
+        if self._fits(newcomer):
+            return True
+        keepers = [other for other in self.running if other.job_class <= newcomer.job_class]
+        if len(keepers) == len(self.running) or not self._fits_beside(newcomer, keepers):
             return False
-        while not self._fits(newcomer, self.running, self._allocator.num_free):
+        while not self._fits(newcomer):
             self._preempt(self.running[-1])
         return True
 
-    def _fits(self, newcomer: Sequence, neighbours: list[Sequence], num_free: int) -> bool:
-        """Whether place and pages suffice, with a page left for each neighbour that may still grow.
+    def _fits(self, newcomer: Sequence) -> bool:
+        """Whether place and pages suffice beside all that run."""
+        if len(self.running) >= self._max_sequences:
+            return False
+        num_shared = sum(not self._pages.is_available(page) for page in self._pages.hits(newcomer))
+        return self._needed(newcomer, self.running) - num_shared <= self._pages.num_available
+
+    def _fits_beside(self, newcomer: Sequence, keepers: list[Sequence]) -> bool:
+        """Whether place and pages would suffice if only `keepers` ran."""
+        kept = {page for other in keepers for page in other.pages}
+        num_shared = sum(page in kept for page in self._pages.hits(newcomer))
+        num_available = self._pages.num_pages - len(kept)
+        return len(keepers) < self._max_sequences and self._needed(newcomer, keepers) - num_shared <= num_available
+
+    def _needed(self, newcomer: Sequence, neighbours: list[Sequence]) -> int:
+        """Pages for the newcomer, and one for each neighbour that may still grow.
 
         Without that margin a newcomer's prefill would often be thrown away by the next page a neighbour needs.
         """
-        growing = sum(self._allocator.pages_for(other.limit) > len(other.pages) for other in neighbours)
-        return len(neighbours) < self._max_sequences and self._missing_pages(newcomer) + growing <= num_free
+        growing = sum(self._pages.pages_for(other.limit) > len(other.pages) for other in neighbours)
+        return self._pages.num_missing(newcomer) + growing
 
     def _fill_budget(self) -> list[Span]:
         budget = self._step_tokens
@@ -98,16 +139,6 @@ class Scheduler:
 
     def _preempt(self, sequence: Sequence) -> None:
         self.running.remove(sequence)
-        self._free_pages(sequence)
+        self._pages.give_back(sequence)
         self.add(sequence)
         self.num_preemptions += 1
-
-    def _free_pages(self, sequence: Sequence) -> None:
-        freed = self._allocator.release(sequence.pages)
-        if not sequence.is_sound:
-            self.tainted_pages.update(freed)
-        sequence.pages = []
-        sequence.num_computed = 0
-
-    def _missing_pages(self, sequence: Sequence) -> int:
-        return self._allocator.pages_for(len(sequence.token_ids)) - len(sequence.pages)

@@ -1,31 +1,42 @@
-"""A Sequence: one prompt and the answer growing behind it. Pure bookkeeping, no tensors, no text."""
+"""A Sequence: one prompt and one answer growing behind it. Pure bookkeeping, no tensors, no text."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from worker.protocol.job import Job
 
+USUAL_TIMEOUT_MS = 600_000  # what a job without a timeout is ordered by
+
 
 class Sequence:
     """One choice of a job.
 
     `token_ids` is the prompt followed by the answer so far. The keys and values of the first `num_computed` of them
-    lie in `pages`; the others are pending. `rank` orders service: class, then arrival, then choice; lower goes first.
+    lie in `pages`; the others are pending. `rank` orders service: class, then deadline, then arrival, then choice;
+    lower goes first. Deadlines grow with the time of admission, so nobody is overtaken for ever.
     """
 
     def __init__(self, job: Job, choice: int, arrival: int, max_context: int) -> None:
-        prompt = job.prompts[choice]
+        prompt = job.prompts[choice // job.n]
         self.job_id = job.id
+        self.tenant = job.tenant
         self.choice = choice
+        self.is_first_of_prompt = choice % job.n == 0
         self.job_class = job.job_class
-        self.rank = (int(job.job_class), arrival, choice)
+        deadline_ms = job.created_s * 1000 + (job.timeout_ms or USUAL_TIMEOUT_MS)
+        self.rank = (int(job.job_class), deadline_ms, arrival, choice)
         self.token_ids = list(prompt)
         self.num_prompt_tokens = len(prompt)
-        self.num_computed = 0
-        self.pages: list[int] = []
         self.limit = min(len(prompt) + job.sampling.max_tokens, max_context)
         self.promised_tokens = min(len(prompt) + job.expected_tokens, self.limit)
+        self.num_computed = 0
         self.is_finished = False
+        # Kept by the page keeper:
+        self.pages: list[int] = []
+        self.page_keys: list[bytes] = []  # of the full pages, as far as anyone asked
+        self.num_entered_pages = 0  # from the first on: known to the prefix cache, or computed elsewhere before
+        self.num_proven_pages = 0  # from the first on: full and known to hold finite numbers
+        self.num_cached_tokens: int | None = None  # of the prompt, found at the first admission
 
     @property
     def num_generated(self) -> int:
@@ -38,11 +49,6 @@ class Sequence:
     @property
     def is_at_limit(self) -> bool:
         return len(self.token_ids) >= self.limit
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether a token was drawn from the last computed one: then all keys and values are known to be finite."""
-        return self.num_generated > 0 and self.num_pending == 1
 
     def append(self, token_ids: Iterable[int]) -> None:
         """Adds generated tokens, pending until a step computes them."""

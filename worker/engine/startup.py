@@ -8,6 +8,7 @@ import torch
 from worker.engine.detokenizer import detokenizer_factory
 from worker.engine.device import instruction_set, pool_bytes, resolve_device, resolve_dtype, set_threads
 from worker.engine.engine import Engine, EngineConfig
+from worker.engine.policy import POLICIES
 from worker.models.generic import GenericModel
 from worker.models.loader import load_model, weights_hash
 from worker.models.refusal import ModelRefused, positions_limit
@@ -22,6 +23,8 @@ def load_engine(settings: WorkerSettings, model_path: str) -> Engine:
 
     Raises BadSetting, ModelRefused when the model cannot be served, OSError when its files cannot be read.
     """
+    if settings.policy not in POLICIES:
+        raise BadSetting(f"HEADRACE_POLICY={settings.policy!r}: expected {' or '.join(POLICIES)}")
     device = resolve_device(settings.device)
     dtype = resolve_dtype(settings.dtype, device)
     set_threads(settings.threads)
@@ -41,6 +44,8 @@ def load_engine(settings: WorkerSettings, model_path: str) -> Engine:
         max_context=max_context,
         end_token_ids=loaded.end_token_ids,
         fingerprint=_fingerprint(loaded.network, device, dtype),
+        policy=settings.policy,
+        prefix_cache=settings.prefix_cache,
     )
     engine = Engine(model, detokenizer_factory(loaded.tokenizer), config)
     logger.info(

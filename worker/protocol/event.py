@@ -13,13 +13,35 @@ FinishReason = Literal["stop", "length"]
 TerminalState = Literal["succeeded", "failed", "cancelled", "expired"]
 
 
+class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
+    """A token and the natural logarithm of its probability under the model, before temperature, penalties and filters.
+
+    `text` is the token's own bytes, which may be part of a character. -inf is a token the model rules out.
+    """
+
+    token_id: int
+    logprob: float
+    text: bytes
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """What is told of one place of an answer: the token there, and the most probable ones, the best first."""
+
+    chosen: TokenLogprob
+    top: tuple[TokenLogprob, ...] = ()
+
+
 class Delta(msgspec.Struct, frozen=True, array_like=True, tag="delta"):
-    """The tokens one step added to one choice. `text` is empty while a character or stop string is incomplete."""
+    """The tokens one step added to one choice. `text` is empty while a character or stop string is incomplete.
+
+    `logprobs`, where the job asked for them, has an entry for each token that is part of the text; end tokens are not.
+    """
 
     choice: int
     token_ids: tuple[int, ...]
     text: str
     finish: FinishReason | None = None
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 class Terminal(msgspec.Struct, frozen=True, array_like=True, tag="terminal"):

@@ -25,11 +25,22 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     top_p: float = 1.0
     top_k: int = 0  # 0 means off
     min_p: float = 0.0
+    presence_penalty: float = 0.0  # taken off the logit of each token generated before
+    frequency_penalty: float = 0.0  # the same, times how often
+    repetition_penalty: float = 1.0  # divides positive and multiplies negative logits of tokens in prompt and answer
+    logit_bias: tuple[tuple[int, float], ...] = ()  # (token id, what is added to its logit)
     stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()  # end the answer as the model's own end tokens do
+    min_tokens: int = 0  # before so many tokens nothing but a limit ends the answer
+    ignore_eos: bool = False  # the model's own end tokens do not end the answer
+    logprobs: int | None = None  # None: none; else of each token, and of so many of the most probable ones
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One admitted request. Each prompt becomes one Sequence, whose choice index is its place in `prompts`."""
+    """One admitted request. Each prompt becomes `n` Sequences: choice index = place in `prompts` * n + 0, 1, ... n - 1.
+
+    The queue counts a prompt once, however many answers it gets: they share the prompt's pages.
+    """
 
     id: str
     pool: str  # the served model's name; all keys of a pool share one Redis Cluster slot
@@ -39,16 +50,21 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     job_class: JobClass = JobClass.INTERACTIVE
     created_s: int = 0  # Unix time, the `created` of every chunk
     timeout_ms: int = 0  # from admission to the terminal event
-    expected_tokens: int = 0  # tokens each prompt may reasonably generate; at most sampling.max_tokens
+    expected_tokens: int = 0  # tokens each answer may reasonably have; at most sampling.max_tokens
+    n: int = 1  # answers to each prompt
 
     @property
     def num_prompt_tokens(self) -> int:
         return sum(len(prompt) for prompt in self.prompts)
 
     @property
+    def num_choices(self) -> int:
+        return len(self.prompts) * self.n
+
+    @property
     def cost(self) -> int:
         """Tokens this job is counted for in the queue's bounds and in the fair order."""
-        return self.num_prompt_tokens + len(self.prompts) * self.expected_tokens
+        return self.num_prompt_tokens + self.num_choices * self.expected_tokens
 
 
 def mint_job_id(endpoint: str, pool: str) -> str:

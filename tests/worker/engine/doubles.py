@@ -31,6 +31,7 @@ class FakeModel:
     device = torch.device("cpu")
 
     def __init__(self, num_pages: int, page_size: int) -> None:
+        self._num_pages = num_pages
         self.slots: list[int | None] = [None] * (num_pages * page_size)
         self.batches: list[RaggedBatch] = []
         self.scrubbed: list[int] = []
@@ -48,6 +49,9 @@ class FakeModel:
 
     def scrub(self, pages: Sequence[int]) -> None:
         self.scrubbed.extend(pages)
+        size = len(self.slots) // self._num_pages
+        for page in pages:
+            self.slots[page * size : (page + 1) * size] = [None] * size
 
     def _logits(self, batch: RaggedBatch, row: int) -> torch.Tensor:
         index = next(i for i, stop in enumerate(batch.query_offsets[1:]) if row < stop)
@@ -87,9 +91,10 @@ def make_engine(
     step_tokens: int = 32,
     max_context: int = 128,
     end_token_ids: frozenset[int] = frozenset({END_TOKEN}),
+    **changes: Any,
 ) -> tuple[Engine, FakeModel]:
     model = FakeModel(num_pages, page_size)
-    config = EngineConfig(page_size, num_pages, max_sequences, step_tokens, max_context, end_token_ids)
+    config = EngineConfig(page_size, num_pages, max_sequences, step_tokens, max_context, end_token_ids, **changes)
     return Engine(model, LetterDetokenizer, config), model
 
 
@@ -98,24 +103,19 @@ def make_job(
     max_tokens: int = 8,
     stop: tuple[str, ...] = (),
     job_class: JobClass = JobClass.INTERACTIVE,
-    expected_tokens: int = 0,
+    job_fields: dict[str, Any] | None = None,
     **sampling: Any,
 ) -> Job:
+    """A greedy job for these prompts. `job_fields` are those of Job itself."""
     params = SamplingParams(**{"max_tokens": max_tokens, "seed": 1, "stop": stop, "temperature": 0.0, **sampling})
-    return Job(
-        id=f"job-{next(_ids)}",
-        pool="pool",
-        tenant="tenant",
-        prompts=tuple(tuple(prompt) for prompt in prompts),
-        sampling=params,
-        job_class=job_class,
-        expected_tokens=expected_tokens,
-    )
+    fields: dict[str, Any] = {"id": f"job-{next(_ids)}", "pool": "pool", "tenant": "tenant", "job_class": job_class}
+    prompt_ids = tuple(tuple(prompt) for prompt in prompts)
+    return Job(prompts=prompt_ids, sampling=params, **{**fields, **(job_fields or {})})
 
 
 def expected_answer(job: Job, choice: int = 0, max_context: int = 128) -> list[int]:
     """The fake model's greedy answer, worked out without an engine."""
-    token_ids = list(job.prompts[choice])
+    token_ids = list(job.prompts[choice // job.n])
     num_prompt = len(token_ids)
     while len(token_ids) - num_prompt < job.sampling.max_tokens and len(token_ids) < max_context:
         token_ids.append(next_token(token_ids))
@@ -156,5 +156,6 @@ def run(engine: Engine, collected: Collected | None = None) -> Collected:
     while engine.has_work:
         collected.take(engine.step())
         engine.check_conservation()
-    assert engine.stats().num_free_pages == engine.num_pages
+    stats = engine.stats()
+    assert stats.num_free_pages + stats.num_cached_pages == engine.num_pages
     return collected

@@ -318,7 +318,7 @@ def test_a_forward_pass_that_raises_fails_its_batch_and_the_engine_goes_on(error
 def test_free_tokens_leave_out_what_is_held_and_what_is_promised() -> None:
     engine, _ = make_engine(num_pages=10, page_size=4, max_context=40)
     assert engine.free_tokens() == 40
-    engine.add(endless([1] * 5, [2] * 3, max_tokens=20, expected_tokens=4))  # promised 3 pages and 2
+    engine.add(endless([1] * 5, [2] * 3, max_tokens=20, job_fields={"expected_tokens": 4}))  # promised 3 pages and 2
     assert engine.free_tokens() == 20
     while engine.stats().num_held_pages <= 8:  # grows beyond the promise
         engine.step()
@@ -329,7 +329,7 @@ def test_free_tokens_leave_out_what_is_held_and_what_is_promised() -> None:
 
 def test_promises_beyond_the_pool_leave_nothing_free() -> None:
     engine, _ = make_engine(num_pages=4, page_size=4)
-    engine.add(make_job(*[[1] * 9] * 3, expected_tokens=4))
+    engine.add(make_job(*[[1] * 9] * 3, job_fields={"expected_tokens": 4}))
     assert engine.free_tokens() == 0
 
 
@@ -362,34 +362,199 @@ def test_interactive_jobs_are_served_before_batch_jobs() -> None:
     assert [output.job_id for output in engine.step()] == [interactive.id]
 
 
-prompts = st.lists(st.lists(st.integers(1, VOCAB_SIZE - 1), min_size=1, max_size=15), min_size=1, max_size=3)
+def test_a_prompt_seen_before_is_not_computed_again() -> None:
+    engine, model = make_engine()
+    prompt = long_prompt(18)
+    for job, num_cached in [(make_job(prompt), 0), (make_job(prompt), 16), (make_job([*prompt[:9], 2, 2]), 8)]:
+        engine.add(job)
+        before = len(model.batches)
+        collected = run(engine)
+        assert collected.token_ids(job) == expected_answer(job)
+        assert collected.terminals[job.id].num_cached_tokens == num_cached
+        assert len(model.batches[before].token_ids) == len(job.prompts[0]) - num_cached
+
+
+def test_the_next_turn_of_a_talk_finds_the_answer_before_it() -> None:
+    engine, _ = make_engine()
+    first = endless(long_prompt(6), max_tokens=10)
+    engine.add(first)
+    answer = run(engine).token_ids(first)
+    second = make_job([*first.prompts[0], *answer, 3, 3])
+    engine.add(second)
+    collected = run(engine)
+    assert collected.token_ids(second) == expected_answer(second)
+    assert collected.terminals[second.id].num_cached_tokens == 12  # the last token of the answer was never computed
+
+
+def test_another_tenant_never_finds_a_prompt() -> None:
+    engine, _ = make_engine()
+    for tenant, num_cached in [("one", 0), ("two", 0), ("one", 16)]:
+        job = make_job(long_prompt(18), job_fields={"tenant": tenant})
+        engine.add(job)
+        assert run(engine).terminals[job.id].num_cached_tokens == num_cached
+
+
+def test_with_the_prefix_cache_off_nothing_is_kept() -> None:
+    engine, _ = make_engine(prefix_cache=False)
+    for _ in range(2):
+        job = make_job(long_prompt(18))
+        engine.add(job)
+        collected = run(engine)
+        assert collected.token_ids(job) == expected_answer(job)
+        assert collected.terminals[job.id].num_cached_tokens == 0
+        assert engine.stats().num_cached_pages == 0
+
+
+def test_a_burst_of_like_prompts_computes_their_beginning_once() -> None:
+    engine, model = make_engine(step_tokens=64)
+    jobs = [make_job([*long_prompt(17), 5 + i], max_tokens=1) for i in range(6)]
+    for job in jobs:
+        engine.add(job)
+    collected = run(engine)
+    assert [len(batch.token_ids) for batch in model.batches] == [18, 5 * 2]
+    assert [collected.token_ids(job) for job in jobs] == [expected_answer(job) for job in jobs]
+    assert [collected.terminals[job.id].num_cached_tokens for job in jobs] == [0, 16, 16, 16, 16, 16]
+
+
+def test_cached_pages_are_free_for_others_and_counted_so() -> None:
+    engine, _ = make_engine(num_pages=8, page_size=4, max_context=32)
+    engine.add(make_job(long_prompt(13), max_tokens=1))
+    run(engine)
+    stats = engine.stats()
+    assert (stats.num_free_pages, stats.num_cached_pages, stats.num_held_pages) == (5, 3, 0)
+    assert engine.free_tokens() == 32
+    job = endless(long_prompt(20, 30), max_tokens=12)
+    engine.add(job)
+    assert run(engine).token_ids(job) == expected_answer(job, max_context=32)
+
+
+def test_a_preempted_sequence_comes_back_to_the_pages_that_are_left_of_it() -> None:
+    engine, model = make_engine(num_pages=8, page_size=2, max_context=16)
+    jobs = [endless(long_prompt(3, 5 * i), max_tokens=12) for i in range(5)]
+    for job in jobs:
+        engine.add(job)
+    run(engine)
+    num_again = sum(len(batch.token_ids) for batch in model.batches)
+    bare, bare_model = make_engine(num_pages=8, page_size=2, max_context=16, prefix_cache=False)
+    for job in jobs:
+        bare.add(job)
+    run(bare)
+    assert bare.stats().num_preemptions_total > 0
+    assert num_again < sum(len(batch.token_ids) for batch in bare_model.batches)
+
+
+def test_a_job_taken_over_finds_what_its_first_owner_left_in_the_same_pool() -> None:
+    engine, model = make_engine()
+    job = endless(long_prompt(10), max_tokens=12)
+    engine.add(job)
+    deltas = [delta for _ in range(8) for output in engine.step() for delta in output.deltas]
+    engine.cancel(job.id)
+    engine.add(job, deltas)
+    before = len(model.batches)
+    collected = run(engine)
+    assert len(model.batches[before].token_ids) == 2  # 18 tokens, of which 16 were found
+    assert [id for delta in deltas for id in delta.token_ids] + collected.token_ids(job) == expected_answer(job)
+    assert collected.terminals[job.id].num_cached_tokens == 10
+
+
+def test_what_a_failed_sequence_computed_is_never_found_again() -> None:
+    engine, model = make_engine()
+    model.logits_after = lambda ids: torch.full((VOCAB_SIZE,), torch.nan) if POISON in ids else one_hot(next_token(ids))
+    engine.add(make_job([*long_prompt(8), POISON]))
+    run(engine)
+    assert engine.stats().num_cached_pages == 0
+    job = make_job(long_prompt(9))
+    engine.add(job)
+    collected = run(engine)
+    assert collected.token_ids(job) == expected_answer(job)
+    assert collected.terminals[job.id].num_cached_tokens == 0
+
+
+def test_several_answers_to_a_prompt_share_its_pages_and_differ_by_their_draws() -> None:
+    for prefix_cache in (True, False):
+        engine, model = make_engine(step_tokens=64, end_token_ids=frozenset(), prefix_cache=prefix_cache)
+        job = make_job(long_prompt(18), long_prompt(6, 30), max_tokens=6, temperature=5.0, job_fields={"n": 3})
+        engine.add(job)
+        collected = Collected()
+        collected.take(engine.step())
+        collected.take(engine.step())
+        assert [len(batch.token_ids) for batch in model.batches] == [18 + 6, 2 + 2 * 2 + 2 * 2]
+        assert engine.stats().num_held_pages == (4 + 3) + (1 + 3)  # shared ones, and each its own last
+        run(engine, collected)
+        answers = [tuple(collected.token_ids(job, choice)) for choice in range(6)]
+        assert len(set(answers)) == 6
+        assert {len(answer) for answer in answers} == {6}
+        assert collected.terminals[job.id] == Terminal("succeeded", "", "", 24, 36, 0)
+        assert engine.stats().num_prompt_tokens_total == 24
+
+
+def test_greedy_answers_to_one_prompt_are_all_the_same() -> None:
+    engine, _ = make_engine(num_pages=12, max_context=40)
+    job = endless(long_prompt(11), max_tokens=10, job_fields={"n": 5})
+    engine.add(job)
+    collected = run(engine)
+    assert [collected.token_ids(job, choice) for choice in range(5)] == [expected_answer(job)] * 5
+
+
+def test_a_promise_counts_shared_pages_once() -> None:
+    engine, _ = make_engine(num_pages=20, page_size=4)
+    engine.add(make_job(long_prompt(9), job_fields={"n": 3, "expected_tokens": 3}))
+    assert engine.free_tokens() == (20 - (3 + 1 + 1)) * 4
+
+
+@pytest.mark.parametrize("policy", ["continuous", "static"])
+def test_the_policy_does_not_change_an_answer(policy: str) -> None:
+    engine, _ = make_engine(max_sequences=3, policy=policy)
+    jobs = [make_job(long_prompt(length, length), max_tokens=9) for length in (1, 5, 16, 33, 2)]
+    for job in jobs:
+        engine.add(job)
+    collected = run(engine)
+    assert [collected.token_ids(job) for job in jobs] == [expected_answer(job) for job in jobs]
+
+
+beginnings = st.sampled_from([(), tuple(range(1, 6)), tuple(range(1, 12))])
+prompts = st.lists(
+    st.builds(
+        lambda head, tail: [*head, *tail],
+        beginnings,
+        st.lists(st.integers(1, VOCAB_SIZE - 1), min_size=1, max_size=8),
+    ),
+    min_size=1,
+    max_size=3,
+)
 jobs_to_come = st.builds(
-    lambda prompts, max_tokens, job_class: (prompts, max_tokens, job_class),
+    lambda prompts, max_tokens, job_class, n, tenant: make_job(
+        *prompts, max_tokens=max_tokens, job_class=job_class, job_fields={"n": n, "tenant": tenant}
+    ),
     prompts,
     st.integers(1, 20),
     st.sampled_from(list(JobClass)),
+    st.sampled_from([1, 1, 3]),
+    st.sampled_from(["a", "b"]),
 )
 events = st.lists(st.one_of(jobs_to_come, st.integers(0, 9), st.none()), max_size=25)
 
 
-def act(engine: Engine, jobs: list[Job], cancelled: set[str], event: Any) -> None:
-    if isinstance(event, tuple):
-        jobs.append(make_job(*event[0], max_tokens=event[1], job_class=event[2]))
-        engine.add(jobs[-1])
+def act(engine: Engine, jobs: list[Job], cancelled: set[str], event: Job | int | None) -> None:
+    if isinstance(event, Job):
+        jobs.append(event)
+        engine.add(event)
     elif event is not None and jobs:
         job_id = jobs[event % len(jobs)].id
         if engine.cancel(job_id):
             cancelled.add(job_id)
 
 
-@settings(max_examples=80, deadline=None)
-@given(events, st.integers(1, 5), st.integers(1, 5), st.integers(1, 12))
+@settings(max_examples=150, deadline=None)
+@given(events, st.integers(1, 5), st.integers(1, 5), st.integers(1, 12), st.booleans(), st.integers(0, 6))
 def test_whatever_comes_goes_or_is_preempted_every_other_job_gets_exactly_its_answer(
-    script: list[Any], page_size: int, max_sequences: int, step_tokens: int
+    script: list[Any], page_size: int, max_sequences: int, step_tokens: int, prefix_cache: bool, spare: int
 ) -> None:
     max_context = 24
-    num_pages = -(-max_context // page_size)
-    engine, model = make_engine(num_pages, page_size, max_sequences, step_tokens, max_context)
+    num_pages = -(-max_context // page_size) + spare
+    engine, model = make_engine(
+        num_pages, page_size, max_sequences, step_tokens, max_context, prefix_cache=prefix_cache
+    )
     jobs: list[Job] = []
     cancelled: set[str] = set()
     collected = Collected()
@@ -404,6 +569,7 @@ def test_whatever_comes_goes_or_is_preempted_every_other_job_gets_exactly_its_an
         assert len(batch.kv_lengths) <= max_sequences
     for job in jobs:
         if job.id not in cancelled:
-            answers = [expected_answer(job, choice, max_context) for choice in range(len(job.prompts))]
-            assert [collected.token_ids(job, choice) for choice in range(len(job.prompts))] == answers
+            answers = [expected_answer(job, choice, max_context) for choice in range(job.num_choices)]
+            assert [collected.token_ids(job, choice) for choice in range(job.num_choices)] == answers
             assert collected.terminals[job.id].num_completion_tokens == sum(map(len, answers))
+            assert collected.terminals[job.id].num_cached_tokens < job.num_prompt_tokens

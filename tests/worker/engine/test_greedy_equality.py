@@ -86,6 +86,24 @@ def test_a_job_taken_over_from_a_dead_worker(network: Any, expected: list[list[i
     assert [collected.token_ids(job) for job in jobs] == expected
 
 
+@pytest.mark.parametrize("page_size", [1, 4, 16])
+@pytest.mark.parametrize("num_slots", [96, 512])
+def test_prompts_that_begin_alike_share_pages_and_keep_their_answers(
+    network: Any, page_size: int, num_slots: int
+) -> None:
+    prompts = random_prompts(6)[:6]
+    alike = [[*prompts[i % 3][:17], *prompts[-i - 1]][:40] for i in range(6)]
+    expected = [own_greedy(network, prompt, NUM_TOKENS) for prompt in alike]
+    engine = engine_over(network, page_size, num_slots // page_size)
+    jobs = [make_job(prompt, max_tokens=NUM_TOKENS) for prompt in [*alike, *alike]]
+    for job in jobs[:6]:
+        engine.add(job)
+    collected = run(engine, arrive_one_by_one(engine, jobs[6:]))
+    assert [collected.token_ids(job) for job in jobs] == [*expected, *expected]
+    if num_slots == 512:  # else what one leaves the next may need at once
+        assert sum(terminal.num_cached_tokens for terminal in collected.terminals.values()) > 0
+
+
 def test_a_sampled_answer_is_the_same_alone_and_in_a_crowd(network: Any) -> None:
     prompts = random_prompts(2)
     sampling: dict[str, Any] = {"temperature": 0.8, "top_p": 0.95, "seed": 2**64 - 1}

@@ -56,6 +56,7 @@ def test_memory_for_less_than_a_page_is_refused(tiny_model_folder: Path) -> None
     ("changes", "message"),
     [
         ({"device": "abacus"}, "HEADRACE_DEVICE='abacus'"),
+        ({"policy": "chaotic"}, "HEADRACE_POLICY='chaotic': expected continuous or static"),
         ({"dtype": "float8"}, "HEADRACE_DTYPE='float8': expected auto, float32 or bfloat16"),
     ],
 )
