@@ -6,6 +6,7 @@ lease keeper  lists the jobs with the last claim whose reply arrived (listing), 
 """
 
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from worker.protocol.event import Event, Terminal
@@ -32,6 +33,9 @@ class HeldJobs:
             self._claim_number = claim_number
             for one in claimed:
                 self._held[one.job.id] = _Held(one.fence, list(one.replay))
+            # Claimed again before its loss was acted upon: what is lost is the former hold.
+            again = {one.job.id for one in claimed}
+            self._lost = [job_id for job_id in self._lost if job_id not in again]
 
     def append(self, job_id: str, events: list[Event]) -> list[Row]:
         """The rows to publish; none when the job was lost meanwhile."""
@@ -53,14 +57,15 @@ class HeldJobs:
         """Forget the jobs whose terminal event is in Redis."""
         with self._lock:
             for row in rows:
-                if isinstance(row.event, Terminal):
-                    self._held.pop(row.job_id, None)
+                if isinstance(row.event, Terminal) and self._holds(row.job_id, row.fence):
+                    del self._held[row.job_id]
 
-    def report_lost(self, job_ids: list[str]) -> None:
-        """These jobs belong to nobody or to another worker now."""
+    def report_lost(self, lost: Iterable[tuple[str, int]]) -> None:
+        """These jobs belong, under these fences, to this worker no more. It may hold one again under a newer fence."""
         with self._lock:
-            for job_id in job_ids:
-                if self._held.pop(job_id, None) is not None:
+            for job_id, fence in lost:
+                if self._holds(job_id, fence):
+                    del self._held[job_id]
                     self._lost.append(job_id)
 
     def take_lost(self) -> list[str]:
@@ -69,14 +74,18 @@ class HeldJobs:
             lost, self._lost = self._lost, []
             return lost
 
-    def listing(self) -> tuple[list[str], int]:
-        """The jobs held and the number of the last claim whose reply arrived, read together."""
+    def listing(self) -> tuple[dict[str, int], int]:
+        """The jobs held with their fences, and the number of the last claim whose reply arrived, read together."""
         with self._lock:
-            return list(self._held), self._claim_number
+            return {job_id: held.fence for job_id, held in self._held.items()}, self._claim_number
 
     def fences(self) -> list[tuple[str, int]]:
         with self._lock:
             return [(job_id, held.fence) for job_id, held in self._held.items()]
+
+    def _holds(self, job_id: str, fence: int) -> bool:
+        held = self._held.get(job_id)
+        return held is not None and held.fence == fence
 
     def __len__(self) -> int:
         with self._lock:

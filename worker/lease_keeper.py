@@ -56,8 +56,9 @@ class LeaseKeeper:
         """One renewal, and the queue's clock when it is due. Raises redis.RedisError."""
         info = self._describe()
         if info is not None:
-            job_ids, claim_number = self._held.listing()
-            self._held.report_lost(self._lease.renew(job_ids, claim_number, info))
+            fences, claim_number = self._held.listing()
+            lost = self._lease.renew(list(fences), claim_number, info)
+            self._held.report_lost((job_id, fences[job_id]) for job_id in lost)
         if now_s - self._ticked_s >= self._limits.lease_ms / 1000 / _TICKS_A_LEASE:
             self._ticked_s = now_s
             moved = self._queue.requeue_expired(self._limits.lease_ms, self._limits.max_attempts)

@@ -150,6 +150,8 @@ class WorkerLoop:
     def _start(self, claimed: ClaimedJob) -> None:
         job = claimed.job
         extra = {"job_id": job.id, "num_attempts": claimed.num_attempts, "num_replayed": len(claimed.replay)}
+        # The job may have been lost and claimed again before word of the loss got here. The replay list is the truth.
+        self._engine.cancel(job.id)
         try:
             self._engine.add(job, claimed.replay)
         except JobRejected as refusal:
@@ -160,7 +162,7 @@ class WorkerLoop:
         log.info("job started", extra=extra)
 
     def _refuse(self, claimed: ClaimedJob, reason: str) -> None:
-        self._held.report_lost([claimed.job.id])
+        self._held.report_lost([(claimed.job.id, claimed.fence)])
         try:
             self._lease.finish(claimed.job.id, claimed.fence, Terminal("failed", "invalid_request", reason))
         except redis.RedisError as error:

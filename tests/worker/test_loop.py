@@ -18,7 +18,7 @@ from worker.protocol.connection import connect
 from worker.protocol.event import Delta, Terminal
 from worker.protocol.job import Job, SamplingParams, mint_job_id
 from worker.protocol.queue import Bounds, JobQueue, Keeping
-from worker.protocol.worker_lease import ClaimedJob, WorkerLease
+from worker.protocol.worker_lease import ClaimedJob, Row, WorkerLease
 from worker.publisher import Publisher
 
 _numbers = itertools.count()
@@ -46,6 +46,8 @@ class WordEngine:
     def add(self, job: Job, replay: tuple[Delta, ...]) -> None:
         if job.prompts[0] == (0,):
             raise JobRejected("a prompt of nothing")
+        if job.id in self.jobs:
+            raise ValueError("held already")
         self.jobs[job.id] = len(replay)
 
     def cancel(self, job_id: str) -> bool:
@@ -218,5 +220,28 @@ def test_the_queue_keeps_a_job_whose_last_reply_was_lost(bench: Bench, monkeypat
     monkeypatch.setattr(lease, "publish_step", lose_the_first_reply)
     bench.tick()
     assert calls == [2, 2]
+    assert bench.queue.replay(job_id, 0) == [*WORDS, Terminal("succeeded")]
+    assert len(bench.held) == 0
+
+
+def test_a_job_that_comes_back_while_the_engine_still_has_it_goes_on_once(bench: Bench) -> None:
+    job_id = bench.admit()
+    bench.tick()
+    bench.lease.requeue([(job_id, 1)], is_leaving=False)
+    bench.tick(NUM_WORDS - 1)
+    assert bench.queue.describe(job_id)["state"] == "succeeded"
+    assert bench.queue.replay(job_id, 0) == [*WORDS, Terminal("succeeded")]
+    assert not bench.engine.has_work
+
+
+def test_news_of_a_loss_that_comes_late_does_not_touch_the_job_claimed_again(bench: Bench) -> None:
+    job_id = bench.admit()
+    bench.tick()
+    bench.held.report_lost([(job_id, 1)])
+    bench.lease.requeue([(job_id, 1)], is_leaving=False)
+    bench.loop._claim()
+    bench.held.report_lost([(job_id, 1)])
+    bench.held.close_ended([Row(job_id, 1, 9, Terminal("succeeded"))])
+    bench.tick(NUM_WORDS - 1)
     assert bench.queue.replay(job_id, 0) == [*WORDS, Terminal("succeeded")]
     assert len(bench.held) == 0

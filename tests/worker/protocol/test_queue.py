@@ -138,6 +138,20 @@ def test_a_claim_whose_reply_was_lost_returns_the_same_jobs(
     assert queue.describe(job.id)["state"] == "queued", "the worker saw the reply and does not hold the job"
 
 
+def test_a_renewal_that_several_claims_have_overtaken_takes_nothing_away(
+    queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+) -> None:
+    jobs = [new_job(), new_job()]
+    worker = new_worker("w")
+    for number, job in enumerate(jobs, start=1):
+        admit(queue, job)
+        assert [claimed.job.id for claimed in claim(worker, number)] == [job.id]
+    assert worker.renew([], 0, INFO) == []
+    assert [queue.describe(job.id)["state"] for job in jobs] == ["running", "running"]
+    assert worker.renew([], 1, INFO) == []
+    assert [queue.describe(job.id)["state"] for job in jobs] == ["queued", "running"]
+
+
 def test_a_repeated_or_overtaken_step_changes_nothing(queue: JobQueue, new_worker: NewWorker, new_job: NewJob) -> None:
     admit(queue, new_job())
     worker = new_worker("w")
@@ -183,6 +197,20 @@ def test_suspects_are_claimed_one_at_a_time_until_they_get_past_the_crash(
     suspect = first[0]
     heir.publish_step([Row(suspect.job.id, suspect.fence, n, Delta(0, (n,), "x")) for n in range(1, 6)])
     assert [c.num_attempts for c in claim(heir, 3)] == [1]
+
+
+def test_a_suspect_that_needs_much_room_is_not_overtaken_for_ever(
+    queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+) -> None:
+    large = new_job(num_prompt_tokens=100)
+    admit(queue, large)
+    claim(new_worker("dead"))
+    keep_ticking_until(queue, lambda: queue.describe(large.id)["state"] == "queued")
+    small = new_job()
+    admit(queue, small)
+    heir = new_worker("heir")
+    assert claim(heir, 1, room=50) == []
+    assert [c.job.id for c in claim(heir, 2)] == [large.id, small.id]
 
 
 def test_a_poison_job_fails_after_its_attempts_and_says_why(
@@ -287,6 +315,20 @@ def test_wait_is_estimated_from_the_measured_drain_rate(
     assert refused.verdict == "wait"
     assert refused.wait_s == pytest.approx(snapshot.tokens[JobClass.INTERACTIVE] / snapshot.drain_rate)
     assert admit(queue, new_job(), patient) == "admitted"
+
+
+def test_a_full_worker_does_not_make_the_queue_look_slow(
+    client: redis.Redis, pool: str, queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+) -> None:
+    worker = new_worker("w")
+    for _ in range(2):
+        admit(queue, new_job())
+    drain: dict[Any, Any] = {"rate": "50", "since": 0, "tokens": 0, "busy_ms": 0, "is_backlogged": 1}
+    client.hset(f"headrace:{{{pool}}}:drain", mapping=drain)
+    claim(worker, 1, room=0)
+    assert queue.snapshot().drain_rate == 50.0
+    claim(worker, 2, max_jobs=1)
+    assert queue.snapshot().drain_rate == pytest.approx(0.7 * 50, rel=0.01), "the whole time counts once"
 
 
 def test_counters_can_be_rebuilt_from_the_jobs_alone(

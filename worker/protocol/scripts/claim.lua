@@ -45,7 +45,8 @@ local function take(id)
   leave_queue(P, id, class, cost)
   redis.call('HINCRBY', P .. 'counters', 'running', 1)
   local fence = redis.call('HINCRBY', key, 'fence', 1)
-  redis.call('HSET', key, 'state', 'running', 'worker', a.worker, 'fingerprint', job[5] or a.fingerprint)
+  redis.call('HSET', key, 'state', 'running', 'worker', a.worker, 'claim', a.number,
+    'fingerprint', job[5] or a.fingerprint)
   redis.call('HSET', held, id, fence)
   -- The clock follows the job in service; tenants whose tag it has passed have nothing left to remember.
   local clock = math.max(tonumber(job[4]), tonumber(redis.call('HGET', P .. 'counters', 'clock:' .. class) or 0))
@@ -55,15 +56,19 @@ local function take(id)
   return true
 end
 
--- One suspect a worker, so that a poison job dies beside as few neighbours as can be.
+-- One suspect a worker, so that a poison job dies beside as few neighbours as can be. Room is kept for one that does not
+-- fit yet, or small jobs would overtake it for ever.
+local fits = true
 local suspect = redis.call('HGET', me, 'suspect')
 if not suspect or not redis.call('HGET', held, suspect) then
   redis.call('HDEL', me, 'suspect')
   local first = redis.call('ZRANGE', P .. 'suspects', 0, 0)[1]
-  if first and a.max_jobs > 0 and take(first) then redis.call('HSET', me, 'suspect', first) end
+  if first and a.max_jobs > 0 then
+    fits = take(first)
+    if fits then redis.call('HSET', me, 'suspect', first) end
+  end
 end
 
-local fits = true
 for class = 0, NUM_CLASSES - 1 do
   while fits and #claimed < a.max_jobs do
     local first = redis.call('ZRANGE', P .. 'queue:' .. class, 0, 0)[1]
@@ -72,12 +77,13 @@ for class = 0, NUM_CLASSES - 1 do
   end
 end
 
--- The drain rate counts only time during which work was waiting: an idle server is not a slow one.
+-- The drain rate counts only time during which work was waiting: an idle server is not a slow one. It is measured from
+-- claim to claim: between two of them, however long the running jobs take, nothing drains, and that is no news.
 local drain = redis.call('HMGET', P .. 'drain', 'since', 'tokens', 'busy_ms', 'is_backlogged', 'rate')
 local drained, busy_ms = tonumber(drain[2] or 0) + taken_tokens, tonumber(drain[3] or 0)
 if drain[4] == '1' then busy_ms = busy_ms + (now - tonumber(drain[1])) else drained = 0 end
 local rate = tonumber(drain[5] or 0)
-if busy_ms >= 2000 then
+if busy_ms >= 2000 and drained > 0 then
   local measured = drained / busy_ms * 1000
   if rate > 0 then rate = 0.7 * rate + 0.3 * measured else rate = measured end
   drained, busy_ms = 0, 0

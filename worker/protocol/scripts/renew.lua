@@ -3,8 +3,8 @@
 --
 -- KEYS[1] prefix P    ARGV[1] msgpack: worker lease_ms claim_number (last one whose reply arrived) jobs {id, ...}
 --                                      info {field, value, ...}
--- P..workers      zset  worker -> lease deadline      P..worker:<name>  hash  info, claim_number, claim_ids
--- P..held:<name>  hash  job -> fence
+-- P..workers      zset  worker -> lease deadline      P..worker:<name>  hash  info
+-- P..held:<name>  hash  job -> fence                  P..job:<id>       hash  claim, the number it was claimed under
 --
 -- Returns the ids that the worker must drop.
 
@@ -24,13 +24,9 @@ for _, id in ipairs(a.jobs) do
   if not owned[id] then lost[#lost + 1] = id end
 end
 
--- A claim whose reply is still on its way is neither held nor lost.
-local in_flight = {}
-local last = redis.call('HMGET', me, 'claim_number', 'claim_ids')
-if last[1] and tonumber(last[1]) > a.claim_number then
-  for id in string.gmatch(last[2], '%S+') do in_flight[id] = true end
-end
+-- What was claimed after the worker wrote this, or with a reply still on its way, is neither held nor lost.
 for id in pairs(owned) do
-  if not holds[id] and not in_flight[id] then enqueue_again(P, id, false) end
+  local claim_number = tonumber(redis.call('HGET', P .. 'job:' .. id, 'claim') or 0)
+  if not holds[id] and claim_number <= a.claim_number then enqueue_again(P, id, false) end
 end
 return lost
