@@ -19,12 +19,17 @@ class Detokenizer(Protocol):
     def flush(self) -> str:
         """What is still held back, at the end of the answer."""
 
+    def token_bytes(self, token_id: int) -> bytes:
+        """One token by itself, where it is not the first of a text; special tokens as they are written."""
+
 
 class ByteDetokenizer:
     """For byte-level vocabularies, where a token is a run of UTF-8 bytes whatever stands beside it."""
 
-    def __init__(self, bytes_of: Callable[[int], bytes]) -> None:
+    def __init__(self, bytes_of: Callable[[int], bytes], token_bytes: Callable[[int], bytes]) -> None:
+        """`bytes_of` gives nothing for special tokens, `token_bytes` their names."""
         self._bytes_of = bytes_of
+        self.token_bytes = token_bytes
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def feed(self, token_id: int) -> str:
@@ -42,10 +47,15 @@ class WindowDetokenizer:
     """
 
     def __init__(
-        self, decode: Callable[[list[int]], str], has_text: Callable[[int], bool], held: Collection[int]
+        self,
+        decode: Callable[[list[int]], str],
+        has_text: Callable[[int], bool],
+        held: Collection[int],
+        token_bytes: Callable[[int], bytes],
     ) -> None:
         """After one of the `held` ids nothing is final: a run of byte tokens is decoded as a whole, and one bad byte
         turns all of the run's characters into replacements."""
+        self.token_bytes = token_bytes
         self._decode = decode
         self._has_text = has_text
         self._held = held
@@ -75,21 +85,22 @@ class WindowDetokenizer:
 def detokenizer_factory(tokenizer: Any) -> Callable[[], Detokenizer]:
     """Makes one detokenizer a sequence for this transformers tokenizer."""
     backend = tokenizer.backend_tokenizer
-    special = frozenset(id for id, token in backend.get_added_tokens_decoder().items() if token.special)
     stages = _decoder_stages(backend.decoder)
+    names = {id: token.content.encode() for id, token in backend.get_added_tokens_decoder().items() if token.special}
     if [stage["type"] for stage in stages] == ["ByteLevel"]:
-        table = _TokenBytes(backend, special)
-        return lambda: ByteDetokenizer(table.__getitem__)
-    held = _byte_token_ids(backend) if any(stage["type"] == "ByteFallback" for stage in stages) else frozenset()
+        table, full_table = _TokenBytes(backend, dict.fromkeys(names, b"")), _TokenBytes(backend, names)
+        return lambda: ByteDetokenizer(table.__getitem__, full_table.__getitem__)
+    byte_tokens = _byte_tokens(backend) if any(stage["type"] == "ByteFallback" for stage in stages) else {}
+    alone = _BytesAlone(backend, {**byte_tokens, **names})
 
     def decode(token_ids: Sequence[int]) -> str:
         text: str = backend.decode(token_ids, skip_special_tokens=True)
         return text
 
     def has_text(token_id: int) -> bool:
-        return token_id not in special and backend.id_to_token(token_id) is not None  # a vocabulary may be padded
+        return token_id not in names and backend.id_to_token(token_id) is not None  # a vocabulary may be padded
 
-    return lambda: WindowDetokenizer(decode, has_text, held)
+    return lambda: WindowDetokenizer(decode, has_text, byte_tokens, alone.__getitem__)
 
 
 def _decoder_stages(decoder: Any) -> list[dict[str, Any]]:
@@ -100,16 +111,29 @@ def _decoder_stages(decoder: Any) -> list[dict[str, Any]]:
     return stages
 
 
-def _byte_token_ids(backend: Any) -> frozenset[int]:
-    ids = (backend.token_to_id(f"<0x{byte:02X}>") for byte in range(NUM_BYTES))
-    return frozenset(id for id in ids if id is not None)
+def _byte_tokens(backend: Any) -> dict[int, bytes]:
+    ids = {backend.token_to_id(f"<0x{byte:02X}>"): bytes([byte]) for byte in range(NUM_BYTES)}
+    return {id: byte for id, byte in ids.items() if id is not None}
+
+
+class _BytesAlone(dict[int, bytes]):
+    """The text of each token where it does not begin a text, as bytes, worked out when first asked for."""
+
+    def __init__(self, backend: Any, known: dict[int, bytes]) -> None:
+        super().__init__(known)
+        self._backend = backend
+
+    def __missing__(self, token_id: int) -> bytes:
+        once, twice = (self._backend.decode([token_id] * times, skip_special_tokens=False) for times in (1, 2))
+        self[token_id] = twice[len(once) :].encode()
+        return self[token_id]
 
 
 class _TokenBytes(dict[int, bytes]):
     """The bytes of each token of a byte-level vocabulary, worked out when first asked for."""
 
-    def __init__(self, backend: Any, special: Collection[int]) -> None:
-        super().__init__(dict.fromkeys(special, b""))
+    def __init__(self, backend: Any, known: dict[int, bytes]) -> None:
+        super().__init__(known)
         self._backend = backend
 
     def __missing__(self, token_id: int) -> bytes:

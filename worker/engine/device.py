@@ -46,9 +46,14 @@ def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
     return frozenset(flags.partition(":")[2].split())
 
 
-def set_threads(count: int) -> None:
+def num_threads(count: int) -> int:
     """Compute threads of this process; 0 means one for each core it may run on."""
-    torch.set_num_threads(count or len(os.sched_getaffinity(0)))
+    return count or len(os.sched_getaffinity(0))
+
+
+def set_threads(count: int) -> None:
+    """Compute threads of torch in this process; 0 means one for each core it may run on."""
+    torch.set_num_threads(num_threads(count))
 
 
 def instruction_set(device: torch.device) -> str:

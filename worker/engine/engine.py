@@ -10,7 +10,7 @@ from worker.engine.held_job import HeldJob
 from worker.engine.page_keeper import PageKeeper
 from worker.engine.policy import make_policy
 from worker.engine.ragged_batch import batch_of_spans
-from worker.engine.sampler import RowParams, SamplingFailed, sample
+from worker.engine.sampler import Draw, SamplingFailed, sample
 from worker.engine.scheduler import Scheduler
 from worker.engine.sequence import Sequence as EngineSequence
 from worker.engine.sequence import Span
@@ -169,6 +169,10 @@ class Engine:
     def _check(self, job: Job) -> None:
         if not job.prompts or not all(job.prompts):
             raise JobRejected("a prompt needs at least one token")
+        if job.n < 1:
+            raise JobRejected("n must be at least 1")
+        if not all(0 <= token_id < self.vocab_size for token_id, _ in job.sampling.logit_bias):
+            raise JobRejected(f"logit_bias names a token id outside 0 to {self.vocab_size - 1}")
         if job.sampling.max_tokens < 1:
             raise JobRejected("max_tokens must be at least 1")
         for prompt in job.prompts:
@@ -181,7 +185,7 @@ class Engine:
                 raise JobRejected(f"a prompt holds a token id outside 0 to {self.vocab_size - 1}")
 
     def _new_text(self, job: Job) -> AnswerText:
-        return AnswerText(self._make_detokenizer(), job.sampling.stop, self._end_token_ids)
+        return AnswerText(self._make_detokenizer(), job.sampling, self._end_token_ids)
 
     def _promised_pages(self, sequence: EngineSequence) -> int:
         """Pages to keep for a sequence, without the prompt's full ones where another choice of the job has those."""
@@ -194,36 +198,32 @@ class Engine:
         if tainted:
             self._model.scrub(tainted)
 
-    def _forward_and_sample(self, spans: list[Span]) -> list[int | SamplingFailed]:
+    def _forward_and_sample(self, spans: list[Span]) -> list[Draw | SamplingFailed]:
         batch = batch_of_spans(spans, self.page_size, self._model.device)
         logits = self._model.forward(batch)
-        rows = [self._row_params(span.sequence) for span in spans if span.needs_logits]
-        return sample(logits, rows)
+        sequences = [span.sequence for span in spans if span.needs_logits]
+        return sample(logits, [self._jobs[each.job_id].row_params(each) for each in sequences])
 
-    def _row_params(self, sequence: EngineSequence) -> RowParams:
-        sampling = self._jobs[sequence.job_id].job.sampling
-        return RowParams(sampling, sequence.choice, sequence.num_generated)
-
-    def _commit(self, spans: list[Span], drawn: list[int | SamplingFailed]) -> None:
+    def _commit(self, spans: list[Span], drawn: list[Draw | SamplingFailed]) -> None:
         remaining = iter(drawn)
         for span in spans:
-            token_id = next(remaining) if span.needs_logits else None
-            if span.sequence.job_id not in self._jobs:  # another choice of the job has failed in this step
+            draw = next(remaining) if span.needs_logits else None
+            held = self._jobs.get(span.sequence.job_id)
+            if held is None:  # another choice of the job has failed in this step
                 continue
-            if isinstance(token_id, SamplingFailed):
-                self._fail(self._jobs[span.sequence.job_id], token_id)
+            if isinstance(draw, SamplingFailed):
+                self._fail(held, draw)
                 continue
             self._pages.accept(span)
-            if token_id is not None:
+            if draw is not None:
                 self._pages.prove(span.sequence)
-                self._commit_token(span.sequence, token_id)
+                self._commit_token(held, span.sequence, draw)
 
-    def _commit_token(self, sequence: EngineSequence, token_id: int) -> None:
-        held = self._jobs[sequence.job_id]
+    def _commit_token(self, held: HeldJob, sequence: EngineSequence, draw: Draw) -> None:
         if sequence.num_generated == 0 and sequence.is_first_of_prompt:
             self._num_prompt_tokens += sequence.num_prompt_tokens
         try:
-            delta = held.accept(sequence, token_id)
+            delta = held.accept(sequence, draw)
         except Exception as error:
             logger.exception("the text of a token failed", extra={"job_id": held.job.id})
             self._fail(held, error)

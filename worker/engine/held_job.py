@@ -2,9 +2,12 @@
 
 from collections.abc import Iterable
 
+from worker.engine.adjustments import Adjustment
 from worker.engine.answer_text import AnswerText, Piece
+from worker.engine.logprobs import RowLogprobs
+from worker.engine.sampler import Draw, RowParams
 from worker.engine.sequence import Sequence
-from worker.protocol.event import Delta, Terminal
+from worker.protocol.event import Delta, Terminal, TokenLogprob, TokenLogprobs
 from worker.protocol.job import Job
 
 
@@ -14,6 +17,12 @@ class HeldJob:
         self.job = job
         self.sequences = sequences
         self._texts = texts
+        self._adjustments: list[Adjustment | None] = [None] * len(sequences)
+        if Adjustment.is_wanted(job.sampling):
+            self._adjustments = [
+                Adjustment(job.sampling, sequence.token_ids, text.end_token_ids)
+                for sequence, text in zip(sequences, texts, strict=True)
+            ]
 
     @property
     def unfinished(self) -> list[Sequence]:
@@ -34,11 +43,17 @@ class HeldJob:
         if any(sequence.is_at_limit for sequence in self.unfinished):
             raise ValueError("replay is longer than the answer may be")
 
-    def accept(self, sequence: Sequence, token_id: int) -> Delta:
+    def row_params(self, sequence: Sequence) -> RowParams:
+        """How the sequence's next token is drawn."""
+        choice = sequence.choice
+        return RowParams(self.job.sampling, choice, sequence.num_generated, self._adjustments[choice])
+
+    def accept(self, sequence: Sequence, draw: Draw) -> Delta:
         """Adds a token to a sequence's answer; the delta to publish for it."""
-        piece = self._push(sequence, token_id)
+        piece = self._push(sequence, draw.token_id)
         sequence.is_finished = piece.finish is not None
-        return Delta(sequence.choice, (token_id,), piece.text, piece.finish)
+        logprobs = () if draw.logprobs is None else self._told(sequence, piece, draw.token_id, draw.logprobs)
+        return Delta(sequence.choice, (draw.token_id,), piece.text, piece.finish, logprobs)
 
     def terminal(self, failure: str | None = None) -> Terminal:
         """The job's last event: success, or with `failure` the reason why not."""
@@ -59,4 +74,18 @@ class HeldJob:
 
     def _push(self, sequence: Sequence, token_id: int) -> Piece:
         sequence.append([token_id])
+        adjustment = self._adjustments[sequence.choice]
+        if adjustment is not None:
+            adjustment.add(token_id)
         return self._texts[sequence.choice].push(token_id, sequence.is_at_limit)
+
+    def _told(
+        self, sequence: Sequence, piece: Piece, token_id: int, logprobs: RowLogprobs
+    ) -> tuple[TokenLogprobs, ...]:
+        text = self._texts[sequence.choice]
+        if not text.is_shown(token_id, piece):
+            return ()
+        chosen = TokenLogprob(token_id, logprobs.chosen, text.token_bytes(token_id))
+        return (
+            TokenLogprobs(chosen, tuple(TokenLogprob(id, value, text.token_bytes(id)) for id, value in logprobs.top)),
+        )

@@ -38,4 +38,5 @@ POLICIES = ("continuous", "static")
 
 def make_policy(name: str, max_sequences: int) -> Policy:
     """The policy of this name, one of POLICIES."""
-    return {"continuous": Continuous(), "static": StaticBatches(max_sequences)}[name]
+    policies: dict[str, Policy] = {"continuous": Continuous(), "static": StaticBatches(max_sequences)}
+    return policies[name]

@@ -6,12 +6,11 @@ from typing import Any
 import torch
 
 from worker.engine.detokenizer import detokenizer_factory
-from worker.engine.device import instruction_set, pool_bytes, resolve_device, resolve_dtype, set_threads
+from worker.engine.device import pool_bytes, resolve_device, set_threads
 from worker.engine.engine import Engine, EngineConfig
 from worker.engine.policy import POLICIES
-from worker.models.generic import GenericModel
-from worker.models.loader import load_model, weights_hash
-from worker.models.refusal import ModelRefused, positions_limit
+from worker.models.choice import load_served_model
+from worker.models.refusal import positions_limit
 from worker.protocol.configuration import BadSetting
 from worker.settings import WorkerSettings
 
@@ -26,14 +25,10 @@ def load_engine(settings: WorkerSettings, model_path: str) -> Engine:
     if settings.policy not in POLICIES:
         raise BadSetting(f"HEADRACE_POLICY={settings.policy!r}: expected {' or '.join(POLICIES)}")
     device = resolve_device(settings.device)
-    dtype = resolve_dtype(settings.dtype, device)
     set_threads(settings.threads)
-    loaded = load_model(model_path, device, dtype)
-    try:
-        model = GenericModel(loaded.network, settings.page_size)
-    except ModelRefused as error:
-        raise ModelRefused(f"{model_path} ({type(loaded.network).__name__}) cannot be served: {error}") from error
-    max_context = _max_context(settings.max_context, loaded.network.config, loaded.tokenizer)
+    served = load_served_model(settings, model_path, device)
+    model = served.model
+    max_context = _max_context(settings.max_context, served.config, served.tokenizer)
     num_pages = _num_pages(settings, model.bytes_per_page, max_context, device)
     model.allocate(num_pages)
     config = EngineConfig(
@@ -42,12 +37,12 @@ def load_engine(settings: WorkerSettings, model_path: str) -> Engine:
         max_sequences=settings.max_sequences,
         step_tokens=settings.step_tokens,
         max_context=max_context,
-        end_token_ids=loaded.end_token_ids,
-        fingerprint=_fingerprint(loaded.network, device, dtype),
+        end_token_ids=served.end_token_ids,
+        fingerprint=served.fingerprint,
         policy=settings.policy,
         prefix_cache=settings.prefix_cache,
     )
-    engine = Engine(model, detokenizer_factory(loaded.tokenizer), config)
+    engine = Engine(model, detokenizer_factory(served.tokenizer), config)
     logger.info(
         "ready: %d KV pages of %d tokens (%.2f GiB), context of %d tokens, %s",
         num_pages, settings.page_size, num_pages * model.bytes_per_page / 2**30, engine.max_context, config.fingerprint,
@@ -72,11 +67,3 @@ def _num_pages(settings: WorkerSettings, bytes_per_page: int, max_context: int, 
     if affordable < 1:
         raise BadSetting(f"HEADRACE_KV_MEMORY_GIB={settings.kv_memory_gib}: one KV page takes {bytes_per_page} bytes")
     return int(min(affordable, settings.max_sequences * -(-max_context // settings.page_size)))
-
-
-def _fingerprint(network: Any, device: torch.device, dtype: torch.dtype) -> str:
-    """Workers with the same fingerprint compute the same numbers: device, dtype, quantization, shards, weights."""
-    quantization = getattr(network.config, "quantization_config", None)
-    method = "none" if quantization is None else str(getattr(quantization, "quant_method", "unknown"))
-    parts = (instruction_set(device), str(dtype).removeprefix("torch."), method, "tp1", weights_hash(network))
-    return "/".join(parts)

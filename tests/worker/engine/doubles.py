@@ -79,6 +79,9 @@ class LetterDetokenizer:
     def flush(self) -> str:
         return ""
 
+    def token_bytes(self, token_id: int) -> bytes:
+        return letter(token_id).encode()
+
 
 def letter(token_id: int) -> str:
     return chr(ord("A") + token_id)

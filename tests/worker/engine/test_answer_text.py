@@ -1,15 +1,22 @@
 """End tokens, stop strings and the length limit, in the order a token meets them."""
 
+from typing import Any
+
 import pytest
 
 from tests.worker.engine.doubles import LetterDetokenizer
 from worker.engine.answer_text import AnswerText, Piece
+from worker.protocol.job import SamplingParams
 
 A, B, C, END = 0, 1, 2, 40
 
 
-def push(stops: tuple[str, ...], token_ids: list[int], limit: int = 99) -> list[Piece]:
-    text = AnswerText(LetterDetokenizer(), stops, {END})
+def params(**changes: Any) -> SamplingParams:
+    return SamplingParams(**{"max_tokens": 9, "seed": 0, **changes})
+
+
+def push(stops: tuple[str, ...], token_ids: list[int], limit: int = 99, **changes: Any) -> list[Piece]:
+    text = AnswerText(LetterDetokenizer(), params(stop=stops, **changes), frozenset({END}))
     return [text.push(token_id, is_last=place + 1 == limit) for place, token_id in enumerate(token_ids)]
 
 
@@ -45,7 +52,41 @@ class HalfDetokenizer:
     def flush(self) -> str:
         return self._held
 
+    def token_bytes(self, token_id: int) -> bytes:
+        return bytes([token_id])
+
 
 def test_a_stop_string_completed_by_the_last_held_character_still_counts() -> None:
-    text = AnswerText(HalfDetokenizer(), ("AB",), set())
+    text = AnswerText(HalfDetokenizer(), params(stop=("AB",)), frozenset())
     assert [text.push(A, False), text.push(B, True)] == [Piece(""), Piece("", "stop")]
+
+
+def test_a_job_may_name_end_tokens_of_its_own_and_ignore_the_models() -> None:
+    assert push((), [A, C], stop_token_ids=(C,)) == [Piece("A"), Piece("", "stop")]
+    assert push((), [A, END], stop_token_ids=(C,)) == [Piece("A"), Piece("", "stop")]
+    assert push((), [END, C], stop_token_ids=(C,), ignore_eos=True) == [Piece("i"), Piece("", "stop")]
+    assert push((), [END, END], 2, ignore_eos=True) == [Piece("i"), Piece("i", "length")]
+
+
+@pytest.mark.parametrize(
+    ("token_ids", "expected"),
+    [
+        ([B, C, A, B, C], [Piece("B"), Piece("C"), Piece("A"), Piece(""), Piece("", "stop")]),
+        ([A, B, C, A], [Piece("A"), Piece("B"), Piece("C"), Piece("A")]),  # a match may not begin too early
+        ([A, B, END], [Piece("A"), Piece("B"), Piece("", "stop")]),
+    ],
+)
+def test_before_min_tokens_no_stop_string_counts(token_ids: list[int], expected: list[Piece]) -> None:
+    assert push(("BC",), token_ids, min_tokens=2) == expected
+
+
+def test_the_limit_ends_an_answer_before_min_tokens() -> None:
+    assert push(("A",), [A, A], 2, min_tokens=5) == [Piece("A"), Piece("A", "length")]
+
+
+def test_the_mark_of_the_end_is_not_part_of_the_text() -> None:
+    text = AnswerText(LetterDetokenizer(), params(stop=("B",)), frozenset({END}))
+    assert text.is_shown(A, text.push(A, False))
+    assert not text.is_shown(END, Piece("", "stop"))
+    assert text.is_shown(B, text.push(B, False))  # ends by a stop string, but it is no end token
+    assert text.token_bytes(C) == b"C"

@@ -120,6 +120,22 @@ def test_the_work_for_a_token_does_not_grow_with_the_answer() -> None:
         lengths.add(len(token_ids))
         return "x" * len(token_ids)
 
-    window = WindowDetokenizer(decode, lambda _: True, frozenset())
+    window = WindowDetokenizer(decode, lambda _: True, frozenset(), lambda _: b"x")
     assert "".join(window.feed(1) for _ in range(1000)) == "x" * 1000
     assert max(lengths) == 2
+
+
+def test_a_byte_level_token_alone_is_its_bytes_and_a_special_one_its_name(smollm2: Any) -> None:
+    detokenizer = detokenizer_factory(smollm2)()
+    token_ids = smollm2.encode(" café 日本🙂", add_special_tokens=False)
+    assert b"".join(map(detokenizer.token_bytes, token_ids)) == " café 日本🙂".encode()
+    assert detokenizer.token_bytes(2) == b"<|im_end|>"
+    assert detokenizer.token_bytes(10**6) == b""
+
+
+def test_other_tokens_alone_are_as_inside_a_text() -> None:
+    detokenizer = detokenizer_factory(make_tokenizer(DECODERS["llama 2"]()))()
+    texts = [detokenizer.token_bytes(token_id) for token_id in (0xE4, 258, 260, 264, num_made_up - 2, 10**6)]
+    assert texts == [b"\xe4", b" the", b"s", b"!", b"<|end|>", b""]
+    wordpiece = detokenizer_factory(make_tokenizer(DECODERS["wordpiece"]()))()
+    assert [wordpiece.token_bytes(token_id) for token_id in (260, 256 + WORDS.index("##ed"))] == [b" s", b"ed"]

@@ -1,5 +1,6 @@
 """The engine over a fake model: what each job gets, however crowded it is and whatever goes wrong beside it."""
 
+import math
 from typing import Any
 
 import pytest
@@ -173,6 +174,8 @@ def test_a_waiting_job_can_be_cancelled_before_it_starts() -> None:
         (make_job([1], []), "a prompt needs at least one token"),
         (make_job(), "a prompt needs at least one token"),
         (make_job([1], max_tokens=0), "max_tokens must be at least 1"),
+        (make_job([1], job_fields={"n": 0}), "n must be at least 1"),
+        (make_job([1], logit_bias=((50, 1.0),)), "logit_bias names a token id outside 0 to 49"),
     ],
 )
 def test_a_job_that_can_never_run_is_rejected_with_the_reason(job: Job, reason: str) -> None:
@@ -510,6 +513,52 @@ def test_the_policy_does_not_change_an_answer(policy: str) -> None:
         engine.add(job)
     collected = run(engine)
     assert [collected.token_ids(job) for job in jobs] == [expected_answer(job) for job in jobs]
+
+
+def test_logprobs_come_with_each_token_but_not_with_the_end() -> None:
+    engine, model = make_engine()
+    model.logits_after = lambda token_ids: one_hot(END_TOKEN if len(token_ids) == 4 else 9)
+    job = make_job([1, 2], logprobs=1)
+    plain = make_job([1, 2])
+    engine.add(job)
+    engine.add(plain)
+    collected = run(engine)
+    *told, last = [delta.logprobs for delta in collected.deltas[job.id]]
+    assert last == ()
+    assert told[0] == told[1]
+    ((chosen, top),) = ((entry.chosen, entry.top) for entry in told[0])
+    assert top == (chosen,)
+    assert (chosen.token_id, chosen.text) == (9, letter(9).encode())
+    assert chosen.logprob == pytest.approx(-math.log1p((VOCAB_SIZE - 1) * math.exp(-10)), abs=1e-6)
+    assert {delta.logprobs for delta in collected.deltas[plain.id]} == {()}
+
+
+def test_a_job_taken_over_is_penalized_for_what_it_said_before() -> None:
+    job = make_job([3, 4], max_tokens=12, presence_penalty=1.5, frequency_penalty=0.7, repetition_penalty=1.2)
+    engine, model = make_engine(end_token_ids=frozenset())
+    model.logits_after = lambda _: torch.arange(VOCAB_SIZE).float() / 10
+    engine.add(job)
+    undisturbed = run(engine).deltas[job.id]
+    assert [delta.token_ids[0] for delta in undisturbed[:4]] == [49, 48, 47, 46]
+    other, model = make_engine(end_token_ids=frozenset())
+    model.logits_after = lambda _: torch.arange(VOCAB_SIZE).float() / 10
+    other.add(job, undisturbed[:5])
+    assert run(other).deltas[job.id] == undisturbed[5:]
+
+
+def test_min_tokens_and_end_tokens_of_its_own_shape_an_answer() -> None:
+    engine, model = make_engine()
+    model.logits_after = lambda _: one_hot(END_TOKEN)
+    patient = make_job([1], min_tokens=3, max_tokens=9)
+    ignoring = make_job([1], ignore_eos=True, max_tokens=2)
+    named = make_job([1], stop_token_ids=(7,), logit_bias=((7, 50.0),), max_tokens=9)
+    for job in (patient, ignoring, named):
+        engine.add(job)
+    collected = run(engine)
+    assert len(collected.token_ids(patient)) == 4
+    assert END_TOKEN not in collected.token_ids(patient)[:3]
+    assert (collected.token_ids(ignoring), collected.finish(ignoring)) == ([END_TOKEN] * 2, "length")
+    assert (collected.token_ids(named), collected.text(named), collected.finish(named)) == ([7], "", "stop")
 
 
 beginnings = st.sampled_from([(), tuple(range(1, 6)), tuple(range(1, 12))])
