@@ -11,6 +11,7 @@ import sys
 # then takes several times as long; quiet, waiting passively costs little.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+from worker.claimer import Claimer
 from worker.control import Control
 from worker.engine.startup import load_engine
 from worker.held_jobs import HeldJobs
@@ -59,8 +60,9 @@ def serve(settings: WorkerSettings, model_path: str, pool: str) -> None:
     def new_lease() -> WorkerLease:
         return WorkerLease(connect(settings.redis_url), pool, name, lease_ms)
 
+    claimer = Claimer(new_lease(), held, engine.page_size, engine.fingerprint)
     publisher = Publisher(new_lease(), held)
-    loop = WorkerLoop(engine, Ports(new_lease(), held, publisher, metrics), settings.max_sequences)
+    loop = WorkerLoop(engine, Ports(new_lease(), claimer, held, publisher, metrics), settings.max_sequences)
     keeper = LeaseKeeper(
         new_lease(),
         JobQueue(connect(settings.redis_url), pool),
@@ -75,10 +77,12 @@ def serve(settings: WorkerSettings, model_path: str, pool: str) -> None:
 
     keeper.start()
     publisher.start()
+    claimer.start()
     control.start()
     loop.run(settings.grace_s)
-    # Leaving, in this order: let Redis have all that was computed while the lease is alive, stop renewing, and only
-    # then hand the rest back (a renewal after that would sign the worker on again).
+    # Leaving, in this order: claim no more, let Redis have all that was computed while the lease is alive, stop
+    # renewing, and only then hand the rest back (a renewal after that would sign the worker on again).
+    claimer.stop()
     publisher.flush(_FLUSH_S)
     publisher.stop()
     keeper.stop()

@@ -1,4 +1,4 @@
-"""The worker's loop: drop what was lost, claim what fits, compute a step, hand it to the publisher."""
+"""The worker's loop: drop what was lost, take in what was claimed, compute a step, hand it to the publisher."""
 
 import logging
 import time
@@ -7,6 +7,7 @@ from typing import Any
 
 import redis
 
+from worker.claimer import Claimer, Room
 from worker.control import Handlers
 from worker.engine.engine import Engine, JobOutput, JobRejected
 from worker.held_jobs import HeldJobs
@@ -18,8 +19,7 @@ from worker.publisher import Publisher
 
 log = logging.getLogger("headrace.worker")
 
-_BELL_WAIT_S = 0.5
-_RETRY_PAUSE_S = 0.2
+_IDLE_WAIT_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Ports:
     """What the loop hands its results to, and whom it asks for work."""
 
     lease: WorkerLease
+    claimer: Claimer
     held: HeldJobs
     publisher: Publisher
     metrics: WorkerMetrics
@@ -46,12 +47,11 @@ class WorkerLoop:
     def __init__(self, engine: Engine, ports: Ports, max_sequences: int) -> None:
         self._engine = engine
         self._lease = ports.lease
+        self._claimer = ports.claimer
         self._held = ports.held
         self._publisher = ports.publisher
         self._metrics = ports.metrics
         self._max_sequences = max_sequences
-        self._claim_number = 0
-        self._is_answered = True  # the last claim: an unanswered one is repeated under its number
         self._turn_began_s = time.monotonic()
         self.flags = Flags()
 
@@ -69,14 +69,11 @@ class WorkerLoop:
         """One turn of the loop."""
         self._turn_began_s = time.monotonic()
         self._drop_lost()
-        if not self.flags.is_draining:
-            self._claim()
+        self._take_in()
         if self._engine.has_work:
             self._step()
-        elif self.flags.is_draining:
-            time.sleep(_RETRY_PAUSE_S)
         else:
-            self._wait_for_work()
+            self._metrics.observe(self._engine.stats())
 
     def describe(self, step_limit_s: float) -> Info | None:
         """The worker's state for its lease, or None when the current turn takes suspiciously long."""
@@ -120,32 +117,20 @@ class WorkerLoop:
                 self._metrics.num_dropped.inc()
                 log.info("job dropped: cancelled or owned elsewhere", extra={"job_id": job_id})
 
-    def _claim(self) -> None:
-        room = self._engine.free_tokens()
+    def _take_in(self) -> None:
+        """Start what was claimed meanwhile; without anything to compute, wait for it."""
+        self._claimer.offer(self._room())
+        for claimed in self._claimer.take(0.0 if self._engine.has_work else _IDLE_WAIT_S):
+            self._start(claimed)
+
+    def _room(self) -> Room | None:
+        """What the engine can take in, or None when it shall not or cannot take anything."""
         stats = self._engine.stats()
-        max_jobs = self._max_sequences - stats.num_running - stats.num_waiting
-        if self._is_answered:
-            if room <= 0 or max_jobs <= 0:
-                return
-            self._claim_number += 1
-        self._is_answered = False
-        try:
-            claimed = self._lease.claim(
-                self._claim_number,
-                room_tokens=room,
-                page_size=self._engine.page_size,
-                max_jobs=max_jobs,
-                fingerprint=self._engine.fingerprint,
-            )
-        except redis.RedisError as error:
-            log.warning("claiming is delayed", extra={"error": repr(error)})
-            if not self._engine.has_work:
-                time.sleep(_RETRY_PAUSE_S)
-            return
-        self._is_answered = True
-        self._held.add(claimed, self._claim_number)
-        for one in claimed:
-            self._start(one)
+        num_tokens = self._engine.free_tokens()
+        num_jobs = self._max_sequences - stats.num_running - stats.num_waiting
+        if self.flags.is_draining or num_tokens <= 0 or num_jobs <= 0:
+            return None
+        return Room(num_tokens, num_jobs, is_idle=not self._engine.has_work)
 
     def _start(self, claimed: ClaimedJob) -> None:
         job = claimed.job
@@ -182,13 +167,6 @@ class WorkerLoop:
         self._metrics.num_finished.labels(terminal.state).inc()
         extra = {"job_id": job_id, "state": terminal.state, "num_completion_tokens": terminal.num_completion_tokens}
         log.info("job ended", extra=extra)
-
-    def _wait_for_work(self) -> None:
-        self._metrics.observe(self._engine.stats())
-        try:
-            self._lease.wait_for_bell(_BELL_WAIT_S)
-        except redis.RedisError:
-            time.sleep(_RETRY_PAUSE_S)
 
     def leave(self) -> None:
         """Hand back what still runs, with its tokens, and give up the lease."""

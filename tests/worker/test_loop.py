@@ -1,5 +1,6 @@
 """The worker's loop, publisher and lease keeper against a real broker, with an engine that writes one word a step."""
 
+import contextlib
 import itertools
 import os
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ import pytest
 import redis
 
 from tests.processes import wait_until
+from worker.claimer import Claimer, Room
 from worker.engine.engine import Engine, EngineStats, JobOutput, JobRejected
 from worker.held_jobs import HeldJobs
 from worker.lease_keeper import LeaseKeeper, Limits
@@ -80,9 +82,9 @@ class Bench:
         self.held = HeldJobs()
         self.publisher = Publisher(WorkerLease(connect(broker_url), self.pool, "w", 60_000), self.held)
         self.publisher.start()
-        self.loop = WorkerLoop(
-            cast(Engine, self.engine), Ports(self.lease, self.held, self.publisher, WorkerMetrics()), 8
-        )
+        self.claimer = Claimer(self.lease, self.held, page_size=1, fingerprint="words")  # its thread is the test
+        ports = Ports(self.lease, self.claimer, self.held, self.publisher, WorkerMetrics())
+        self.loop = WorkerLoop(cast(Engine, self.engine), ports, 8)
         self.keeper = LeaseKeeper(
             WorkerLease(connect(broker_url), self.pool, "w", 60_000),
             self.queue, self.held, lambda: self.loop.describe(60.0), Limits(60_000, 3),
@@ -100,8 +102,13 @@ class Bench:
 
     def tick(self, times: int = 1) -> None:
         for _ in range(times):
+            self.claim()
             self.loop.tick()
         assert self.publisher.flush(30)
+
+    def claim(self) -> None:
+        with contextlib.suppress(redis.RedisError):
+            self.claimer.claim_once(Room(num_tokens=1000, num_jobs=8, is_idle=True))
 
 
 @pytest.fixture
@@ -239,9 +246,57 @@ def test_news_of_a_loss_that_comes_late_does_not_touch_the_job_claimed_again(ben
     bench.tick()
     bench.held.report_lost([(job_id, 1)])
     bench.lease.requeue([(job_id, 1)], is_leaving=False)
-    bench.loop._claim()
+    bench.claim()
+    bench.loop._take_in()
     bench.held.report_lost([(job_id, 1)])
     bench.held.close_ended([Row(job_id, 1, 9, Terminal("succeeded"))])
     bench.tick(NUM_WORDS - 1)
     assert bench.queue.replay(job_id, 0) == [*WORDS, Terminal("succeeded")]
     assert len(bench.held) == 0
+
+
+def test_one_offer_buys_one_claim(bench: Bench) -> None:
+    room = Room(num_tokens=1000, num_jobs=1, is_idle=True)
+    bench.claimer.start()
+    bench.claimer.offer(room)
+    first, second = bench.admit(), bench.admit()
+    [taken] = bench.claimer.take(30.0)
+    assert taken.job.id == first
+    assert bench.claimer.take(1.0) == [], "the room of the first offer is used up"
+    bench.claimer.offer(room)
+    assert [claimed.job.id for claimed in bench.claimer.take(30.0)] == [second]
+    bench.claimer.stop()
+
+
+def test_an_offer_made_before_the_claimed_jobs_were_taken_does_not_count(bench: Bench) -> None:
+    room = Room(num_tokens=1000, num_jobs=1, is_idle=True)
+    bench.claimer.start()
+    bench.claimer.offer(room)
+    bench.admit()
+    bench.admit()
+    wait_until(lambda: bench.queue.snapshot().num_running == 1, "the first job is claimed")
+    bench.claimer.offer(room)
+    assert len(bench.claimer.take(30.0)) == 1
+    assert bench.claimer.take(1.0) == []
+    bench.claimer.stop()
+
+
+def test_a_draining_worker_still_learns_what_an_unanswered_claim_gave_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = bench.admit()
+    real_claim = bench.lease.claim
+    num_calls = itertools.count(1)
+
+    def lose_the_first_reply(number: int, **wishes: Any) -> list[ClaimedJob]:
+        claimed = real_claim(number, **wishes)
+        if next(num_calls) == 1:
+            bench.claimer.offer(None)
+            raise redis.ConnectionError("the reply was lost")
+        return claimed
+
+    monkeypatch.setattr(bench.lease, "claim", lose_the_first_reply)
+    bench.claimer.start()
+    bench.claimer.offer(Room(num_tokens=1000, num_jobs=8, is_idle=True))
+    assert [claimed.job.id for claimed in bench.claimer.take(30.0)] == [job_id]
+    bench.claimer.stop()
