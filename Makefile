@@ -2,6 +2,7 @@
 # make test   lint, types and all tests
 # make check  lint and types alone
 # make bench  the benchmarks
+# make soak   random kills and pauses under load; SOAK_ARGS='--seconds 3600 --clients 100 --seed 2'
 # make clean  remove what the other targets installed here (the model cache stays)
 #
 # PYTHON=/path/to/python chooses the interpreter, VENV=/path/to/folder the place of the environment.
@@ -11,13 +12,14 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 PYTEST_ARGS ?=
+SOAK_ARGS ?=
 
 # What an activated environment or a user's own settings would change
 unexport PYTHONHOME PYTHONPATH
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP := $(BIN)/python -m pip install
 
-.PHONY: run test check bench clean install install-dev
+.PHONY: run test check bench soak clean install install-dev
 .DELETE_ON_ERROR:
 
 run: install
@@ -33,6 +35,10 @@ check: install-dev
 
 bench: install-dev
 	$(BIN)/python -m ops.bench
+
+soak: install-dev
+	$(BIN)/headrace prepare
+	$(BIN)/python -m tests.soak $(SOAK_ARGS)
 
 clean:
 	rm -rf $(VENV) tests/node/node_modules build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 import urllib.parse
+from collections.abc import Callable
 from typing import Any
 
 from tests.processes import wait_until
@@ -49,6 +50,11 @@ class StreamReader:
     def wait_for_chunks(self, number: int) -> "StreamReader":
         wait_until(lambda: len(self.chunks) >= number or not self._thread.is_alive(), f"{number} chunks")
         assert len(self.chunks) >= number, f"the stream ended early: {self.error or self.broken or self.chunks}"
+        return self
+
+    def wait_for(self, condition: Callable[[], bool], deadline_s: float = 120.0) -> "StreamReader":
+        """Until the condition holds or the stream has ended, whichever comes first."""
+        wait_until(lambda: condition() or not self._thread.is_alive(), "the condition or the end", deadline_s)
         return self
 
     def wait_for_end(self, deadline_s: float = 120.0) -> "StreamReader":

@@ -8,6 +8,7 @@ from wsgiref.simple_server import WSGIServer
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from worker.engine.engine import EngineStats
+from worker.protocol.configuration import BadSetting
 
 _STEP_BUCKETS = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12)
 
@@ -58,8 +59,14 @@ class WorkerMetrics:
         self._counted = totals
 
     def serve(self, port: int) -> tuple[WSGIServer, threading.Thread] | None:
-        """Serve /metrics on loopback; port 0 means any free one, -1 none. Raises OSError when the port is taken."""
-        return start_http_server(port, addr="127.0.0.1", registry=self.registry) if port >= 0 else None
+        """Serve /metrics on loopback; port 0 means any free one, -1 none. Raises BadSetting when the port is taken."""
+        if port < 0:
+            return None
+        try:
+            return start_http_server(port, addr="127.0.0.1", registry=self.registry)
+        except (OSError, OverflowError) as error:
+            advice = "each worker of a host needs a port of its own, or 0 for any free one"
+            raise BadSetting(f"HEADRACE_WORKER_METRICS_PORT={port}: {error}; {advice}") from error
 
 
 def port_of(server: WSGIServer) -> int:

@@ -6,6 +6,7 @@ with its key.
 """
 
 import dataclasses
+import math
 import os
 import tomllib
 from collections.abc import Mapping
@@ -59,6 +60,8 @@ def _convert(variable: str, raw: Any, kind: type, at_least: float | None) -> Any
             value = kind(raw)
     except (KeyError, ValueError) as error:
         raise BadSetting(f"{variable}={raw!r}: expected {_names[kind]}") from error
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BadSetting(f"{variable}={raw!r}: must be finite")
     if at_least is not None and not value >= at_least:
         raise BadSetting(f"{variable}={raw!r}: must be at least {at_least}")
     return value

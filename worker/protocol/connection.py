@@ -4,6 +4,8 @@ import redis
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
+from worker.protocol.configuration import BadSetting
+
 # Under a second in all: callers that must survive a longer outage retry on their own and stay able to stop.
 _NUM_RETRIES = 3
 _RETRY_PAUSE_S = 0.1
@@ -14,15 +16,19 @@ _POOL_WAIT_S = 5.0
 def connect(url: str, *, socket_timeout_s: float = 5.0) -> redis.Redis:
     """A client with its own pool. Blocking commands must ask for less than `socket_timeout_s`.
 
-    Every script tolerates being run twice, so a call whose reply was lost may be repeated.
+    Every script tolerates being run twice, so a call whose reply was lost may be repeated. Raises BadSetting when the
+    URL cannot be understood.
     """
-    pool = redis.BlockingConnectionPool.from_url(
-        url,
-        max_connections=_MAX_CONNECTIONS,
-        timeout=_POOL_WAIT_S,
-        retry=Retry(ConstantBackoff(_RETRY_PAUSE_S), _NUM_RETRIES),
-        socket_timeout=socket_timeout_s,
-        socket_connect_timeout=1.0,
-        socket_keepalive=True,
-    )
+    try:
+        pool = redis.BlockingConnectionPool.from_url(
+            url,
+            max_connections=_MAX_CONNECTIONS,
+            timeout=_POOL_WAIT_S,
+            retry=Retry(ConstantBackoff(_RETRY_PAUSE_S), _NUM_RETRIES),
+            socket_timeout=socket_timeout_s,
+            socket_connect_timeout=1.0,
+            socket_keepalive=True,
+        )
+    except ValueError as error:  # the URL itself may hold a password, so it is not repeated
+        raise BadSetting(f"HEADRACE_REDIS_URL: {error}") from error
     return redis.Redis.from_pool(pool)
