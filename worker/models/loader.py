@@ -33,9 +33,7 @@ def load_model(path: str, device: torch.device, dtype: torch.dtype) -> LoadedMod
     check_config(path, config, _model_class(path, config))
     placement = {} if device.type == "cpu" else {"device_map": {"": device}}
     network = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation=HOOK, **placement).eval()
-    tokenizer = AutoTokenizer.from_pretrained(path)
-    if not hasattr(tokenizer, "backend_tokenizer"):
-        raise ModelRefused(f"{path} has no tokenizer.json and its tokenizer cannot be converted to one")
+    tokenizer = load_tokenizer(path)
     num_parameters = sum(parameter.numel() for parameter in network.parameters())
     logger.info(
         "loaded %s: %s, %.2f billion parameters, %s on %s, %.1f s",
@@ -44,11 +42,30 @@ def load_model(path: str, device: torch.device, dtype: torch.dtype) -> LoadedMod
     return LoadedModel(network, tokenizer, end_token_ids(network, tokenizer))
 
 
+def load_tokenizer(path: str) -> Any:
+    """The tokenizer of a folder or hub id. Raises ModelRefused when it has no fast form."""
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    if not hasattr(tokenizer, "backend_tokenizer"):
+        raise ModelRefused(f"{path} has no tokenizer.json and its tokenizer cannot be converted to one")
+    return tokenizer
+
+
+def load_generation_config(path: str) -> GenerationConfig | None:
+    """The generation config of a folder or hub id, where it has one."""
+    try:
+        return GenerationConfig.from_pretrained(path)
+    except OSError:
+        return None
+
+
 def end_token_ids(network: Any, tokenizer: Any) -> frozenset[int]:
+    """The tokens that end an answer of this network."""
+    return end_ids(getattr(network, "generation_config", None), network.config, tokenizer)
+
+
+def end_ids(generation_config: GenerationConfig | None, config: Any, tokenizer: Any) -> frozenset[int]:
     """The tokens that end an answer: the first of generation config, config and tokenizer that names any."""
-    generation_config: GenerationConfig | None = getattr(network, "generation_config", None)
-    text_config = network.config.get_text_config(decoder=True)
-    for source in (generation_config, text_config, tokenizer):
+    for source in (generation_config, config.get_text_config(decoder=True), tokenizer):
         ids = getattr(source, "eos_token_id", None)
         if ids is not None and ids != []:
             return frozenset(ids if isinstance(ids, list) else [ids])

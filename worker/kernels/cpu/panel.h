@@ -1,0 +1,216 @@
+// Weight panels: kPanelWidth output columns, stored k by k, in one of four formats; and the one loop that multiplies
+// rows with them.
+//
+// Every sum runs over k in ascending order in a register of its own, one fused multiply-add after another, however
+// many rows and panels are computed side by side. That is what keeps a row's result the same in every batch.
+#pragma once
+
+#include <stddef.h>
+
+#include <utility>
+
+#include "headrace.h"
+#include "vector.h"
+
+namespace headrace {
+
+struct F32 {
+  static constexpr int kGroup = 0;
+  static constexpr size_t kBytesPerK = kPanelWidth * 4;
+  static size_t panel_bytes(int64_t in_size) { return in_size * kBytesPerK; }
+  static void load(const uint8_t* at, Vec& low, Vec& high) {
+    low = headrace::load(reinterpret_cast<const float*>(at));
+    high = headrace::load(reinterpret_cast<const float*>(at) + kWidth);
+  }
+  static void finish(const uint8_t*, int64_t, Vec&, Vec&) {}
+};
+
+// Column c < kWidth is the low half of word c, column kWidth + c the high half: widening is a shift and a mask.
+struct Bf16 {
+  static constexpr int kGroup = 0;
+  static constexpr size_t kBytesPerK = kPanelWidth * 2;
+  static size_t panel_bytes(int64_t in_size) { return in_size * kBytesPerK; }
+  static void load(const uint8_t* at, Vec& low, Vec& high) { load_bf16_pairs(at, low, high); }
+  static void finish(const uint8_t*, int64_t, Vec&, Vec&) {}
+};
+
+// One scale a column, after the panel's numbers.
+struct Int8 {
+  static constexpr int kGroup = 0;
+  static constexpr size_t kBytesPerK = kPanelWidth;
+  static size_t panel_bytes(int64_t in_size) { return in_size * kBytesPerK + kPanelWidth * sizeof(float); }
+  static void load(const uint8_t* at, Vec& low, Vec& high) {
+    low = from_int8(at);
+    high = from_int8(at + kWidth);
+  }
+  static void finish(const uint8_t* panel, int64_t in_size, Vec& low, Vec& high) {
+    const float* scales = reinterpret_cast<const float*>(panel + in_size * kBytesPerK);
+    low = mul(low, headrace::load(scales));
+    high = mul(high, headrace::load(scales + kWidth));
+  }
+};
+
+// Groups of kGroup k: bf16 scales, bf16 offsets, then pairs of k as low and high nibbles.
+// A weight is nibble * scale + offset.
+struct Int4 {
+  static constexpr int kGroup = 32;
+  static constexpr size_t kHeaderBytes = 2 * kPanelWidth * 2;
+  static constexpr size_t kGroupBytes = kHeaderBytes + kGroup / 2 * kPanelWidth;
+  static constexpr size_t kBytesPerK = kGroupBytes / kGroup;
+  static size_t panel_bytes(int64_t in_size) { return in_size / kGroup * kGroupBytes; }
+  static void finish(const uint8_t*, int64_t, Vec&, Vec&) {}
+};
+
+// Where a lane of a pair-interleaved bf16 row stands.
+inline int pair_place(int column) { return column < kWidth ? 2 * column : 2 * (column - kWidth) + 1; }
+
+inline uint16_t bf16_of(float x) {
+  uint32_t bits;
+  __builtin_memcpy(&bits, &x, 4);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>(bits >> 16 | 0x40);  // NaN, kept one
+  return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+}
+
+inline float float_of_bf16(uint16_t x) {
+  const uint32_t bits = static_cast<uint32_t>(x) << 16;
+  float value;
+  __builtin_memcpy(&value, &bits, 4);
+  return value;
+}
+
+// How many panels to compute side by side so that enough sums are under way to hide the latency of an addition.
+constexpr int panels_for(int rows) { return rows == 1 ? 4 : rows == 2 ? 3 : rows == 3 ? 2 : 1; }
+
+// Calls body(index) for each index from 0 to N, as constants: an array so indexed can live in registers.
+template <class Body, int... Index>
+[[gnu::always_inline]] inline void repeat_indexed(Body&& body, std::integer_sequence<int, Index...>) {
+  (body(std::integral_constant<int, Index>{}), ...);
+}
+template <int N, class Body>
+[[gnu::always_inline]] inline void repeat(Body&& body) {
+  repeat_indexed(body, std::make_integer_sequence<int, N>{});
+}
+
+template <int R, int P>
+using Sums = Vec[R][P][2];
+
+template <int R, int P>
+inline void clear(Sums<R, P>& sums) {
+  repeat<R>([&](auto r) { repeat<P>([&](auto p) { sums[r][p][0] = sums[r][p][1] = zero(); }); });
+}
+
+template <int R, int P>
+[[gnu::always_inline]] inline void add_products(const float* x, size_t x_stride, const Vec (&weights)[P][2],
+                                                Sums<R, P>& sums) {
+  repeat<R>([&](auto r) {
+    const Vec factor = broadcast_from(x + r * x_stride);
+    repeat<P>([&](auto p) {
+      sums[r][p][0] = fma(factor, weights[p][0], sums[r][p][0]);
+      sums[r][p][1] = fma(factor, weights[p][1], sums[r][p][1]);
+    });
+  });
+}
+
+// What to bring into the cache while the loop runs: `offset` bytes from each panel's start, `step` bytes on with each
+// k. Addresses beyond the end do no harm.
+struct Fetch {
+  size_t offset, step;
+};
+constexpr size_t kFetchAhead = 1024;
+
+// sums[r][p] += x[r][0..count) times panel p, whose rows are `k_bytes` apart.
+template <class Format, int R, int P>
+[[gnu::always_inline]] inline void multiply(const float* x, size_t x_stride, const uint8_t* const (&panels)[P],
+                                            size_t k_bytes, int64_t count, Sums<R, P>& sums) {
+  for (int64_t k = 0; k < count; k++) {
+    Vec weights[P][2];
+    repeat<P>([&](auto p) { Format::load(panels[p] + k * k_bytes, weights[p][0], weights[p][1]); });
+    add_products<R, P>(x + k, x_stride, weights, sums);
+  }
+}
+
+template <class Format, int R, int P>
+[[gnu::always_inline]] inline void multiply_fetching(const float* x, size_t x_stride,
+                                                     const uint8_t* const (&panels)[P], int64_t count, Fetch fetch,
+                                                     Sums<R, P>& sums) {
+  for (int64_t k = 0; k < count; k++) {
+    Vec weights[P][2];
+    repeat<P>([&](auto p) {
+      __builtin_prefetch(panels[p] + fetch.offset, 0, 3);
+      Format::load(panels[p] + k * Format::kBytesPerK, weights[p][0], weights[p][1]);
+    });
+    fetch.offset += fetch.step;
+    add_products<R, P>(x + k, x_stride, weights, sums);
+  }
+}
+
+template <int R, int P>
+[[gnu::always_inline]] inline void multiply_int4(const float* x, size_t x_stride, const uint8_t* const (&panels)[P],
+                                                 int64_t count, Fetch fetch, Sums<R, P>& sums) {
+  for (int64_t group = 0; group < count / Int4::kGroup; group++, x += Int4::kGroup) {
+    Vec scale[P][2], offset[P][2];
+    const uint8_t* at[P];
+    repeat<P>([&](auto p) {
+      at[p] = panels[p] + group * Int4::kGroupBytes;
+      load_bf16_pairs(at[p], scale[p][0], scale[p][1]);
+      load_bf16_pairs(at[p] + kPanelWidth * 2, offset[p][0], offset[p][1]);
+      at[p] += Int4::kHeaderBytes;
+    });
+    for (int pair = 0; pair < Int4::kGroup / 2; pair++) {
+      Vec even[P][2], odd[P][2];
+      repeat<P>([&](auto p) {
+        __builtin_prefetch(panels[p] + fetch.offset, 0, 3);
+        load_nibbles(at[p] + pair * kPanelWidth, even[p], odd[p]);
+        repeat<2>([&](auto half) {
+          even[p][half] = fma(even[p][half], scale[p][half], offset[p][half]);
+          odd[p][half] = fma(odd[p][half], scale[p][half], offset[p][half]);
+        });
+      });
+      fetch.offset += 2 * fetch.step;
+      add_products<R, P>(x + 2 * pair, x_stride, even, sums);
+      add_products<R, P>(x + 2 * pair + 1, x_stride, odd, sums);
+    }
+  }
+}
+
+// sums[r][p] = x[r] times panel p of a packed linear layer, scales applied.
+template <class Format, int R, int P>
+[[gnu::always_inline]] inline void multiply_panels(const float* x, size_t x_stride, const uint8_t* const (&panels)[P],
+                                                   int64_t in_size, Fetch fetch, Sums<R, P>& sums) {
+  clear<R, P>(sums);
+  if constexpr (Format::kGroup > 0)
+    multiply_int4<R, P>(x, x_stride, panels, in_size, fetch, sums);
+  else
+    multiply_fetching<Format, R, P>(x, x_stride, panels, in_size, fetch, sums);
+  repeat<R>([&](auto r) {
+    repeat<P>([&](auto p) { Format::finish(panels[p], in_size, sums[r][p][0], sums[r][p][1]); });
+  });
+}
+
+// Calls visit.template operator()<R>(row, pass, passes) for passes of at most kRowsPerPass rows that cover [first, last), evenly.
+template <class Visit>
+inline void for_row_passes(int64_t first, int64_t last, Visit&& visit) {
+  const int64_t passes = (last - first + kRowsPerPass - 1) / kRowsPerPass;
+  for (int64_t pass = 0; pass < passes; pass++) {
+    const int64_t row = first + (last - first) * pass / passes;
+    const int64_t rows = first + (last - first) * (pass + 1) / passes - row;
+    switch (rows) {
+      case 1: visit.template operator()<1>(row, pass, passes); break;
+      case 2: visit.template operator()<2>(row, pass, passes); break;
+      case 3: visit.template operator()<3>(row, pass, passes); break;
+      case 4: visit.template operator()<4>(row, pass, passes); break;
+      case 5: visit.template operator()<5>(row, pass, passes); break;
+      case 6: visit.template operator()<6>(row, pass, passes); break;
+#if defined(HEADRACE_AVX512)
+      case 7: visit.template operator()<7>(row, pass, passes); break;
+      case 8: visit.template operator()<8>(row, pass, passes); break;
+      case 9: visit.template operator()<9>(row, pass, passes); break;
+      case 10: visit.template operator()<10>(row, pass, passes); break;
+      case 11: visit.template operator()<11>(row, pass, passes); break;
+      case 12: visit.template operator()<12>(row, pass, passes); break;
+#endif
+    }
+  }
+}
+
+}  // namespace headrace
