@@ -1,8 +1,9 @@
 """A RaggedBatch: all tokens of all sequences of one step in one row, as the model and the kernels read it."""
 
+from array import array
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import accumulate
 
 import torch
 
@@ -58,15 +59,16 @@ def build_batch(rows: ListLike[RaggedRow], page_size: int, device: torch.device)
     offsets = tuple(accumulate((len(row.token_ids) for row in rows), initial=0))
     kv_lengths = tuple(row.start + len(row.token_ids) for row in rows)
     width = max(-(-length // page_size) for length in kv_lengths)
-    columns = [
-        list(chain.from_iterable(row.token_ids for row in rows)),
-        list(chain.from_iterable(range(row.start, row.start + len(row.token_ids)) for row in rows)),
-        list(chain.from_iterable(_slots(row, page_size) for row in rows)),
-        list(chain.from_iterable(_logit_rows(row, offset) for row, offset in zip(rows, offsets, strict=False))),
-        list(chain.from_iterable(_padded(row.pages, width) for row in rows)),
-    ]
+    columns = tuple(array("q") for _ in range(5))
+    ids, places, targets, logits_at, table = columns
+    for row, offset in zip(rows, offsets, strict=False):
+        ids.extend(row.token_ids)
+        places.extend(range(row.start, row.start + len(row.token_ids)))
+        targets.extend(_slots(row, page_size))
+        logits_at.extend(_logit_rows(row, offset))
+        table.fromlist(_padded(row.pages, width))
     # One copy to the device for all of them: a launch costs more than these few bytes.
-    flat = torch.tensor(list(chain.from_iterable(columns)), dtype=torch.int64).to(device)
+    flat = torch.frombuffer(bytearray().join(columns), dtype=torch.int64).to(device)
     token_ids, positions, slots, logit_rows, page_table = torch.split(flat, [len(column) for column in columns])
     return RaggedBatch(
         token_ids, positions, slots, logit_rows, page_table.view(len(rows), width), offsets, kv_lengths, page_size

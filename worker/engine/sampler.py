@@ -126,7 +126,7 @@ def _draw_filtered(
     wide = [i for i, is_complete in enumerate(candidates.is_complete) if not is_complete]
     for i in wide:
         kept = weights[i : i + 1]
-        kept = kept.masked_fill(kept < wide_cutoff(kept[0], samplings[i]), 0.0)
+        kept = kept * (kept >= wide_cutoff(kept[0], samplings[i]))
         token_ids[i : i + 1] = buckets.invert(kept, buckets.running_sums(kept), points[i : i + 1])
     return token_ids
 
