@@ -16,7 +16,7 @@ class ApiSettings:
         "MAX_CONTEXT", 0, "longest prompt plus answer in tokens; 0 means what the model says", at_least=0
     )
     host: str = setting("HOST", "127.0.0.1", "address the API listens on")
-    port: int = setting("PORT", 8000, "port the API listens on", at_least=0)
+    port: int = setting("PORT", 8000, "port the API listens on", at_least=0, at_most=65535)
     web_processes: int = setting("WEB_PROCESSES", 2, "API processes", at_least=1)
     max_connections: int = setting("MAX_CONNECTIONS", 2000, "connections one API process holds", at_least=1)
     tokenizer_threads: int = setting(

@@ -33,7 +33,7 @@ except BadSetting as error:
     raise SystemExit(f"headrace web: {error}") from error
 
 wsgi_app = "api.app:create_app()"
-bind = f"{_settings.host}:{_settings.port}"
+bind = f"[{_settings.host}]:{_settings.port}" if ":" in _settings.host else f"{_settings.host}:{_settings.port}"
 workers = _settings.web_processes
 worker_class = "api.web_worker.WebWorker"
 logger_class = "api.web_log.JsonLogger"

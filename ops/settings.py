@@ -10,7 +10,7 @@ from worker.protocol.configuration import setting
 class OpsSettings:
     redis_url: str = setting("REDIS_URL", "", "Redis or Valkey to use; empty means the embedded broker")
     broker_port: int = setting(
-        "BROKER_PORT", 8006, "port of the embedded broker on loopback; 0: any free one", at_least=0
+        "BROKER_PORT", 8006, "port of the embedded broker on loopback; 0: any free one", at_least=0, at_most=65535
     )
     broker_memory_mb: int = setting(
         "BROKER_MEMORY_MB", 512, "memory the embedded broker may fill; then jobs are refused", at_least=16

@@ -56,6 +56,7 @@ class WorkerSettings:
         8001,
         "port of the worker's /metrics on loopback; 0 means any free port, -1 none",
         at_least=-1,
+        at_most=65535,
     )
     max_attempts: int = setting("MAX_ATTEMPTS", 3, "a job whose worker died so often fails", at_least=1)
     log_level: str = setting("LOG_LEVEL", "info", "debug, info, warning or error")

@@ -38,18 +38,23 @@ class Relay:
         return max(int(self.settings.watcher_grace_s * 1000), view.resume_grace_ms)
 
     def open(self, job_id: str, view: StreamView) -> "JobStream":
-        """Subscribe to a job, before it is admitted or to go on with it. The caller must see to `leave`."""
-        return JobStream(self, job_id, view)
+        """Subscribe to a job before it is admitted. The caller must see to `leave`."""
+        return JobStream(self, job_id, view, is_owner=True)
+
+    def reopen(self, job_id: str, view: StreamView) -> "JobStream":
+        """Go on with an admitted job. Its first client may still be there, so leaving cancels nothing."""
+        return JobStream(self, job_id, view, is_owner=False)
 
 
 class JobStream:
     """Events and chunks of one job for one client. `leave` must be called at the end; it may be called twice."""
 
-    def __init__(self, relay: Relay, job_id: str, view: StreamView) -> None:
+    def __init__(self, relay: Relay, job_id: str, view: StreamView, *, is_owner: bool) -> None:
         self.job_id = job_id
         self.view = view
         self.terminal: Terminal | None = None  # how the job ended, once that was relayed
         self._relay = relay
+        self._is_owner = is_owner
         self._subscription = relay.subscriber.subscribe(job_id, relay.watch_ms(view))
         self._readmit: Callable[[], None] | None = None
         self._stop_watching: Callable[[], None] = lambda: None
@@ -105,7 +110,10 @@ class JobStream:
                 raise error
 
     def leave(self) -> None:
-        """Let go of everything. A job that has not ended is cancelled, or left its grace when it may be resumed."""
+        """Let go of everything. A job that has not ended is cancelled, or left its grace when it may be resumed.
+
+        One that was reopened goes on for whoever else follows it, and ends by its watcher lease when nobody does.
+        """
         if self._has_left:
             return
         self._has_left = True
@@ -116,7 +124,7 @@ class JobStream:
         try:
             if self.view.resume_grace_ms:
                 self._relay.queue.watch([self.job_id], self.view.resume_grace_ms)
-            else:
+            elif self._is_owner:
                 self.cancel("client_gone", "The client closed the connection.")
         except redis.RedisError as error:
             # Nobody renews the job's watcher lease any more, so it ends by itself once the broker is back.

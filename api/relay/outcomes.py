@@ -15,6 +15,9 @@ def error_of(terminal: Terminal) -> ApiError | None:
         return ApiError(409, terminal.message, code="cancelled", headers=NO_RETRY)
     if terminal.code == "invalid_request":
         return errors.bad_request(terminal.message)
+    if terminal.code == "engine_error":
+        # What exactly went wrong stands in the worker's log, under the job's id; it is no client's business.
+        return ApiError(500, "The model failed while it worked on this request.", SERVER_ERROR, code=terminal.code)
     return ApiError(500, terminal.message, SERVER_ERROR, code=terminal.code or "server_error")
 
 

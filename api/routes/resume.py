@@ -27,7 +27,7 @@ def reopened_stream(shared: Services, job_id: str, tenant: str) -> JobStream:
     """A job of this tenant, from its first event. Raises ApiError 404 for any other id."""
     view = _view_of(shared, job_id, tenant)
     shared.caretaker.start_once()
-    stream = shared.relay.open(job_id, view)
+    stream = shared.relay.reopen(job_id, view)
     stream.confirm()
     return stream
 

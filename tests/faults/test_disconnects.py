@@ -86,6 +86,15 @@ def test_a_resumable_stream_waits_for_its_client(stack: Stack) -> None:
     assert again.text == expected, "a finished stream can be read again while it is kept"
 
 
+def test_a_second_reader_that_leaves_takes_nothing_from_the_first(stack: Stack) -> None:
+    expected = chat(stack.url, chat_body(300)).wait_for_end().text
+    first = chat(stack.url, chat_body(300)).wait_for_chunks(5)
+    second = resume(stack.url, first.job_id, after=0).wait_for_chunks(3)
+    second.hang_up()
+    assert first.wait_for_end().text == expected
+    assert first.is_done
+
+
 def test_a_stream_that_runs_out_of_time_ends_with_an_error(stack: Stack) -> None:
     reader = chat(stack.url, chat_body(3000, timeout=1.5)).wait_for_end()
     assert reader.error == {

@@ -21,9 +21,9 @@ class BadSetting(ValueError):
     """A setting's value cannot be used; the message names the key and the value."""
 
 
-def setting(variable: str, default: Any, help: str, *, at_least: float | None = None) -> Any:
-    """A settings field, set by the environment variable HEADRACE_<variable>."""
-    metadata = {"variable": PREFIX + variable, "help": help, "at_least": at_least}
+def setting(variable: str, default: Any, help: str, *, at_least: float = -math.inf, at_most: float = math.inf) -> Any:
+    """A settings field, set by the environment variable HEADRACE_<variable>; its bounds are for numbers."""
+    metadata = {"variable": PREFIX + variable, "help": help, "bounds": (at_least, at_most)}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -36,7 +36,7 @@ def read_settings(cls: type[SettingsT], environ: Mapping[str, str] | None = None
         variable = field.metadata["variable"]
         raw = environ.get(variable, in_file.get(variable.removeprefix(PREFIX).lower()))
         if raw is not None and raw != "":
-            values[field.name] = _convert(variable, raw, type(field.default), field.metadata["at_least"])
+            values[field.name] = _convert(variable, raw, type(field.default), field.metadata["bounds"])
     return cls(**values)
 
 
@@ -50,7 +50,7 @@ def _read_file(path: str | None) -> dict[str, Any]:
         raise BadSetting(f"HEADRACE_CONFIG={chosen}: {error}") from error
 
 
-def _convert(variable: str, raw: Any, kind: type, at_least: float | None) -> Any:
+def _convert(variable: str, raw: Any, kind: type, bounds: tuple[float, float]) -> Any:
     try:
         if kind is bool:
             value: Any = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[
@@ -62,8 +62,9 @@ def _convert(variable: str, raw: Any, kind: type, at_least: float | None) -> Any
         raise BadSetting(f"{variable}={raw!r}: expected {_names[kind]}") from error
     if isinstance(value, float) and not math.isfinite(value):
         raise BadSetting(f"{variable}={raw!r}: must be finite")
-    if at_least is not None and not value >= at_least:
-        raise BadSetting(f"{variable}={raw!r}: must be at least {at_least}")
+    if kind in (int, float) and not bounds[0] <= value <= bounds[1]:
+        wanted = f"at least {bounds[0]}" if value < bounds[0] else f"at most {bounds[1]}"
+        raise BadSetting(f"{variable}={raw!r}: must be {wanted}")
     return value
 
 

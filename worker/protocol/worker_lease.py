@@ -68,7 +68,17 @@ class WorkerLease:
             "worker": self._name, "number": number, "room_tokens": room_tokens, "page_size": page_size,
             "max_jobs": max_jobs, "fingerprint": fingerprint,
         }  # fmt: skip
-        return [_claimed(row) for row in self._scripts.run("claim", _pack(request))]
+        rows = self._scripts.run("claim", _pack(request))
+        return [claimed for row in rows if (claimed := self._readable(row)) is not None]
+
+    def _readable(self, row: list[Any]) -> ClaimedJob | None:
+        """A job that this version cannot read (an upgrade under way) fails alone, not the whole worker."""
+        try:
+            return _claimed(row)
+        except msgspec.DecodeError as error:
+            reason = f"This worker's version cannot read the request: {error}"
+            self.finish(row[0].decode(), int(row[1]), Terminal("failed", "unreadable", reason))
+            return None
 
     def renew(self, job_ids: Sequence[str], claim_number: int, info: dict[str, str | int | float]) -> list[str]:
         """Keep the lease and tell the queue how the worker is. Returns jobs that must be dropped."""

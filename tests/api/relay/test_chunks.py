@@ -118,7 +118,7 @@ def test_an_error_within_the_stream_ends_it_in_order() -> None:
         (Terminal("expired", "timeout", "late"), 504, "timeout"),
         (Terminal("cancelled", "client_gone", "gone"), 409, "cancelled"),
         (Terminal("failed", "worker_lost", "died"), 500, "worker_lost"),
-        (Terminal("failed", "engine_error", "nan"), 500, "engine_error"),
+        (Terminal("failed", "unreadable", "old"), 500, "unreadable"),
         (Terminal("failed", "invalid_request", "too long"), 400, None),
     ],
 )
@@ -127,3 +127,10 @@ def test_every_bad_end_has_its_status(terminal: Terminal, status: int, code: str
     assert error is not None
     assert (error.status, error.code, error.message) == (status, code, terminal.message)
     assert error_of(Terminal("succeeded")) is None
+
+
+def test_what_broke_inside_the_engine_is_for_its_log_alone() -> None:
+    error = error_of(Terminal("failed", "engine_error", "TypeError: 'Draw' object cannot be interpreted"))
+    assert error is not None
+    assert (error.status, error.code) == (500, "engine_error")
+    assert error.message == "The model failed while it worked on this request."

@@ -152,6 +152,19 @@ def test_a_renewal_that_several_claims_have_overtaken_takes_nothing_away(
     assert [queue.describe(job.id)["state"] for job in jobs] == ["queued", "running"]
 
 
+def test_a_job_that_a_worker_cannot_read_fails_alone(
+    client: redis.Redis, pool: str, queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+) -> None:
+    foreign, fine = new_job(), new_job()
+    for job in (foreign, fine):
+        admit(queue, job)
+    client.hset(f"headrace:{{{pool}}}:job:{foreign.id}", "body", b"\x81\xa1x\x01")
+    assert [claimed.job.id for claimed in claim(new_worker("w"))] == [fine.id]
+    [terminal] = queue.replay(foreign.id, 0)
+    assert isinstance(terminal, Terminal)
+    assert (terminal.state, terminal.code) == ("failed", "unreadable")
+
+
 def test_a_repeated_or_overtaken_step_changes_nothing(queue: JobQueue, new_worker: NewWorker, new_job: NewJob) -> None:
     admit(queue, new_job())
     worker = new_worker("w")
