@@ -87,6 +87,8 @@ def _pieces(exchange: Exchange) -> Iterator[tuple[float, bytes]]:
         ends.append(total)
 
     def time_of(end: int) -> float:
+        if end > total:
+            raise ValueError(f"the connection ended after {total} bytes, within a chunk")
         return exchange.arrivals[bisect.bisect_left(ends, end)][0]
 
     head, separator, _ = raw.partition(b"\r\n\r\n")

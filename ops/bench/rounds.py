@@ -53,11 +53,12 @@ def run(options: Options) -> Results:
         model = prepare(name, options.out / "models")
         results.models[model.name] = model
         for number in range(options.num_rounds):
+            if number > 0:
+                results.roofline = results.roofline.best_of(measure_roofline())
             for entrant in entrants:
                 _turn(options, results, model, entrant, number)
             if HEADRACE in options.servers:
                 _engine_turn(options, results, model, number)
-            results.roofline = results.roofline.best_of(measure_roofline())
     return results
 
 
