@@ -10,7 +10,7 @@ from worker.engine.ragged_batch import RaggedBatch
 from worker.kernels.dispatch import attention_kernel
 from worker.models.attention_hook import PagedTarget, attention_goes_to
 from worker.models.kv_pool import KVPool, bytes_per_token
-from worker.models.probe import check_logits, record_layers
+from worker.models.probe import probe
 
 
 class GenericModel:
@@ -24,8 +24,7 @@ class GenericModel:
         self._page_size = page_size
         self._kernel = attention_kernel(self.device)
         self._can_select_rows = "logits_to_keep" in inspect.signature(network.forward).parameters
-        self._layouts = record_layers(network, self.device).layouts
-        check_logits(network, self._layouts, self._kernel, page_size)
+        self._layouts = probe(network, self._kernel, page_size)
         self._pool = KVPool([], 0, page_size, self.device)
 
     @property

@@ -1,19 +1,19 @@
 """The probe: what a loaded model's attention layers look like, and whether paging changes what the model says.
 
-A model may keep state between tokens in ways no configuration tells. So each is tried before it is served: two short
-sequences, packed and cut into chunks, must give the logits that transformers itself gives for them.
+A model may keep state between tokens in ways no configuration tells. So each is tried before it is served: a short
+text, packed beside copies of itself that are cut in two at different places, must give the logits that transformers
+itself gives for it. That takes three forward passes over a few tokens: start-up waits for them.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Any
 
 import torch
 
 from worker.engine.ragged_batch import RaggedRow, build_batch
 from worker.kernels.interface import AttentionKernel
-from worker.models.attention_hook import HOOK, PagedTarget, attention_goes_to
+from worker.models.attention_hook import HOOK, attention_goes_to, options_of
 from worker.models.kv_pool import KVPool, LayerLayout
 from worker.models.refusal import ModelRefused
 
@@ -21,54 +21,103 @@ KNOWN_ARGUMENTS = frozenset({
     "scaling", "sliding_window", "softcap", "s_aux", "dropout", "is_causal",
     "position_ids", "use_cache", "output_attentions", "output_hidden_states", "output_router_logits", "return_dict",
 })  # fmt: skip
-# Where the steps cut the two sequences. Most tokens go alone: those feel the loss of any other state.
-CUTS = ((0, 2, 5, 6, 7, 8, 9, 10, 11), (0, 3, 4, 5, 6, 7, 8, 9, 10))
+NUM_TOKENS = 4
+CUTS = (1, 2, 3)  # one for each copy: the token right behind it feels the loss of any state but keys and values
 TOLERANCES = {torch.float32: 2e-3}  # relative; sums in another order
 ROUGH_TOLERANCE = 0.1  # of 16-bit and quantized models; a lost state changes logits by about their whole size
 
 
-class LayerRecorder:
-    """Notes each attention call's shapes and arguments instead of computing it."""
+class ProbeTarget:
+    """Attends over pages as the served model will, and notes each layer's shapes and arguments in its first pass."""
 
-    def __init__(self) -> None:
+    def __init__(self, kernel: AttentionKernel, page_size: int, device: torch.device) -> None:
         self.layouts: list[LayerLayout] = []
         self.calls: list[dict[str, Any]] = []
+        self._kernel = kernel
+        self.page_size = page_size
+        self._device = device
+        self._pools: list[KVPool] = []  # one for each layer, made when it is first called
+        self._num_called = 0
+        self._plan: Any = None
+
+    def begin(self, rows: list[RaggedRow]) -> dict[str, Any]:
+        """The arguments of a forward pass that computes these rows."""
+        batch = build_batch(rows, self.page_size, self._device)
+        self._plan, self._num_called = self._kernel.plan(batch), 0
+        return {"input_ids": batch.token_ids[None], "position_ids": batch.positions[None], "use_cache": False}
 
     def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, call: dict[str, Any]) -> torch.Tensor:
+        if self._num_called == len(self._pools):
+            self._note_layer(query, key, value, call)
+        pool = self._pools[self._num_called]
+        self._num_called += 1
+        cache = (pool.keys[0], pool.values[0])
+        self._kernel.write(self._plan, cache, (key, value))
+        return self._kernel.attend(self._plan, query, cache, options_of(call))
+
+    def _note_layer(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, call: dict[str, Any]) -> None:
         if not query.shape[0] == key.shape[0] == value.shape[0]:
             raise ModelRefused("its attention reads keys that are not its own tokens'")
-        self.layouts.append(LayerLayout(key.shape[1], key.shape[2], value.shape[2], key.dtype))
-        self.calls.append(call)
-        return query.new_zeros(*query.shape[:2], value.shape[2])
-
-
-def record_layers(network: Any, device: torch.device) -> LayerRecorder:
-    """Runs a few tokens through `network` with attention recorded. Raises ModelRefused for a call we cannot serve."""
-    recorder = LayerRecorder()
-    token_ids = torch.zeros(1, 3, dtype=torch.int64, device=device)
-    positions = torch.arange(3, device=device).unsqueeze(0)
-    with _refusing(), torch.inference_mode(), attention_goes_to(recorder):
-        network(input_ids=token_ids, position_ids=positions, use_cache=False)
-    if not recorder.calls:
-        raise ModelRefused("its layers never call the exchanged attention")
-    for call in recorder.calls:
         _check_arguments(call)
-    _check_windows(network.config.get_text_config(decoder=True), recorder.calls)
-    return recorder
+        layout = LayerLayout(key.shape[1], key.shape[2], value.shape[2], key.dtype)
+        self.layouts.append(layout)
+        self.calls.append(call)
+        num_pages = len(CUTS) * -(-NUM_TOKENS // self.page_size)
+        self._pools.append(KVPool([layout], num_pages, self.page_size, self._device))
 
 
-def check_logits(network: Any, layouts: list[LayerLayout], kernel: AttentionKernel, page_size: int) -> None:
-    """Raises ModelRefused unless packed, chunked and paged logits equal those of transformers' own attention."""
-    device = network.get_input_embeddings().weight.device
-    sequences = _sequences(network.get_input_embeddings().num_embeddings)
+def probe(network: Any, kernel: AttentionKernel, page_size: int) -> list[LayerLayout]:
+    """The layout of each attention layer, in the order of their calls.
+
+    Raises ModelRefused for a model we cannot serve: its attention asks for what no kernel does, or packed, cut and
+    paged logits do not equal those of transformers' own attention.
+    """
+    embeddings = network.get_input_embeddings()
+    token_ids = [(place * 7919 + 31) % embeddings.num_embeddings for place in range(NUM_TOKENS)]
+    target = ProbeTarget(kernel, page_size, embeddings.weight.device)
     with _refusing(), torch.inference_mode():
-        expected = _own_logits(network, sequences, device)
-        found = _paged_logits(network, sequences, layouts, kernel, page_size)
+        with attention_goes_to(target):
+            found = _paged_logits(network, token_ids, target)
+        expected = _own_logits(network, token_ids, embeddings.weight.device)
+    _check_logits(network, found, expected)
+    return target.layouts
+
+
+def _paged_logits(network: Any, token_ids: list[int], target: ProbeTarget) -> torch.Tensor:
+    """[copies, NUM_TOKENS, V] in two passes: every copy up to its cut, then the rest of each."""
+    page_size = target.page_size
+    pages = [range(copy, len(CUTS) * -(-NUM_TOKENS // page_size), len(CUTS)) for copy in range(len(CUTS))]
+    parts = []
+    for spans in ([(0, cut) for cut in CUTS], [(cut, NUM_TOKENS) for cut in CUTS]):
+        rows = [
+            RaggedRow(token_ids[start:stop], start, own, wants_all_logits=True)
+            for (start, stop), own in zip(spans, pages, strict=True)
+        ]
+        logits = network(**target.begin(rows)).logits[0]
+        if not target.calls:
+            raise ModelRefused("its layers never call the exchanged attention")
+        parts.append(logits.split([stop - start for start, stop in spans]))
+    _check_windows(network.config.get_text_config(decoder=True), target.calls)
+    return torch.stack([torch.cat(halves) for halves in zip(*parts, strict=True)]).float()
+
+
+def _own_logits(network: Any, token_ids: list[int], device: torch.device) -> torch.Tensor:
+    """[NUM_TOKENS, V] of transformers' own attention."""
+    network.set_attn_implementation("eager")
+    try:
+        logits: torch.Tensor = network(input_ids=torch.tensor([token_ids], device=device), use_cache=False).logits[0]
+    finally:
+        network.set_attn_implementation(HOOK)
+    return logits.float()
+
+
+def _check_logits(network: Any, found: torch.Tensor, expected: torch.Tensor) -> None:
     errors = (found - expected).norm(dim=-1) / (expected - expected.mean(dim=-1, keepdim=True)).norm(dim=-1)
     dtype = next(network.parameters()).dtype
     tolerance = TOLERANCES.get(dtype, ROUGH_TOLERANCE)
-    # In 16 bits a router may send single tokens elsewhere; a lost state spoils most of them.
-    error = errors.max().item() if dtype in TOLERANCES else errors.median().item()
+    # In 16 bits a router may send single tokens elsewhere; a lost state spoils all those right behind a cut.
+    behind_cuts = torch.stack([errors[copy, cut] for copy, cut in enumerate(CUTS)])
+    error = errors.max().item() if dtype in TOLERANCES else behind_cuts.median().item()
     if not error <= tolerance:
         raise ModelRefused(f"it keeps state outside its attention: its logits change by {error:.0%} when paged")
 
@@ -111,38 +160,3 @@ def _check_windows(text_config: Any, calls: list[dict[str, Any]]) -> None:
         is_wrong = all(call.get("sliding_window") is None for call in calls)
     if is_wrong:
         raise ModelRefused("its sliding windows do not reach the attention function")
-
-
-def _sequences(vocab_size: int) -> list[list[int]]:
-    return [[(place * 7919 + 31 * cuts[-1]) % vocab_size for place in range(cuts[-1])] for cuts in CUTS]
-
-
-def _own_logits(network: Any, sequences: list[list[int]], device: torch.device) -> torch.Tensor:
-    network.set_attn_implementation("eager")
-    try:
-        rows = [network(input_ids=torch.tensor([ids], device=device), use_cache=False).logits[0] for ids in sequences]
-    finally:
-        network.set_attn_implementation(HOOK)
-    return torch.cat(rows).float()
-
-
-def _paged_logits(
-    network: Any, sequences: list[list[int]], layouts: list[LayerLayout], kernel: AttentionKernel, page_size: int
-) -> torch.Tensor:
-    device = network.get_input_embeddings().weight.device
-    pages_each = -(-len(sequences[0]) // page_size)
-    pool = KVPool(layouts, 2 * pages_each, page_size, device)
-    found: list[list[torch.Tensor]] = [[], []]
-    for step in zip(*(pairwise(cuts) for cuts in CUTS), strict=True):
-        rows = [
-            RaggedRow(token_ids[start:stop], start, range(which, 2 * pages_each, 2), wants_all_logits=True)
-            for which, (token_ids, (start, stop)) in enumerate(zip(sequences, step, strict=True))
-        ]
-        batch = build_batch(rows, page_size, device)
-        with attention_goes_to(PagedTarget(kernel, kernel.plan(batch), pool)):
-            logits = network(
-                input_ids=batch.token_ids[None], position_ids=batch.positions[None], use_cache=False
-            ).logits
-        for parts, part in zip(found, logits[0].split([stop - start for start, stop in step]), strict=True):
-            parts.append(part)
-    return torch.cat([*found[0], *found[1]]).float()
