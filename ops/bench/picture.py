@@ -35,7 +35,7 @@ PANELS = (
 
 
 def svg(rows: Sequence[Figures], own_server: str, caption: str) -> str:
-    """One picture of all rows, those of `own_server` in colour, `caption` at its foot."""
+    """One picture of all rows, those of `own_server` and its variants in colour, `caption` at its foot."""
     body: list[str] = []
     y = _HEAD
     for model in dict.fromkeys(row.model for row in rows):
@@ -45,9 +45,9 @@ def svg(rows: Sequence[Figures], own_server: str, caption: str) -> str:
             group = [row for row in rows if (row.model, row.workload) == (model, workload)]
             body += _row(group, own_server, y)
             y += len(group) * _PITCH + _ROW_GAP
-        y += _HEAD - _ROW_GAP
-    body.append(_text(_MARGIN, y - 34, caption, _FAINT))
-    width, height = _column(len(PANELS) - 1) + _CELL + _MARGIN + 60, y - 14
+        y += _HEAD
+    body.append(_text(_MARGIN, y - 50, caption, _FAINT))
+    width, height = _column(len(PANELS) - 1) + _CELL + _MARGIN + 60, y - 30
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         f'font-family="system-ui, sans-serif">\n<rect width="100%" height="100%" fill="white"/>\n'
@@ -64,7 +64,7 @@ def _row(group: Sequence[Figures], own_server: str, y: int) -> Iterator[str]:
         largest = max((value for value in values if not math.isnan(value)), default=0.0)
         for place, (row, value) in enumerate(zip(group, values, strict=True)):
             top = y + place * _PITCH
-            is_own = row.server == own_server
+            is_own = row.server.startswith(own_server)
             if column == 0:
                 yield _text(_column(0) - 8, top + _BAR - 3, row.server, _SERVER_NAME)
             yield from _bar(_column(column), top, value, largest, panel.digits, is_own)
