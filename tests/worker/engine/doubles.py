@@ -162,3 +162,21 @@ def run(engine: Engine, collected: Collected | None = None) -> Collected:
     stats = engine.stats()
     assert stats.num_free_pages + stats.num_cached_pages == engine.num_pages
     return collected
+
+
+def text_of(token_ids: list[int]) -> str:
+    return "".join(letter(token_id) for token_id in token_ids if token_id != END_TOKEN)
+
+
+def long_prompt(job_of_length: int, start: int = 1) -> list[int]:
+    return [1 + (start + i) % (VOCAB_SIZE - 2) for i in range(job_of_length)]
+
+
+def endless(*prompts: list[int], **changes: Any) -> Job:
+    """A job whose first 20 tokens bring no end token."""
+    for shift in range(50):
+        shifted = [[1 + (token_id + shift) % (VOCAB_SIZE - 2) for token_id in prompt] for prompt in prompts]
+        job = make_job(*shifted, **{"max_tokens": 20, **changes})
+        if all(END_TOKEN not in expected_answer(job, choice) for choice in range(len(prompts))):
+            return job
+    raise AssertionError("no such prompt")
