@@ -28,7 +28,8 @@ def markdown(results: Results, machine: str, command: str) -> str:
     for model in results.models.values():
         own = [row for row in rows if row.model == model.name]
         parts += [
-            f"## {model.name}\n\n{_main_table(own, model, results.roofline)}",
+            f"## {model.name}",
+            _main_table(own, model, results.roofline),
             _ratios(own),
             _policies(own),
             _overhead(own),
@@ -94,7 +95,7 @@ def _main_table(rows: Sequence[Figures], model: BenchModel, roofline: Roofline) 
     )
     if not all(row.is_counted for row in rows):
         notes += " ≥: this server does not say how many tokens it made, so pieces of text are counted."
-    return table(head, (_main_row(row, model, roofline) for row in rows)) + "\n\n" + notes
+    return table(head, (_main_row(row, model, roofline) for row in rows)) + "\n\n" + notes if rows else ""
 
 
 def _main_row(row: Figures, model: BenchModel, roofline: Roofline) -> Cells:
