@@ -10,8 +10,8 @@ from worker.protocol.connection import connect
 from worker.protocol.queue import JobQueue
 
 SHORT_LEASES = {
-    "HEADRACE_LEASE_S": "2",
-    "HEADRACE_WATCHER_GRACE_S": "3",
+    "HEADRACE_LEASE_S": "3",
+    "HEADRACE_WATCHER_GRACE_S": "4",
     "HEADRACE_PING_S": "0.5",
     "HEADRACE_WORKER_GRACE_S": "0",
 }

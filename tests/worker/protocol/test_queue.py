@@ -226,6 +226,21 @@ def test_a_suspect_that_needs_much_room_is_not_overtaken_for_ever(
     assert [c.job.id for c in claim(heir, 2)] == [large.id, small.id]
 
 
+def test_only_the_suspect_is_blamed_for_the_death_of_the_worker_that_tries_it(
+    queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+) -> None:
+    poison, innocent = new_job(), new_job()
+    admit(queue, poison)
+    for attempt in range(3):
+        worker = new_worker(f"w{attempt}")
+        assert poison.id in [claimed.job.id for claimed in claim(worker, 1)]
+        if attempt == 1:
+            admit(queue, innocent)
+            assert [claimed.job.id for claimed in claim(worker, 2)] == [innocent.id]
+        keep_ticking_until(queue, lambda: queue.describe(poison.id)["state"] != "running")
+    assert (queue.describe(poison.id)["state"], queue.describe(innocent.id)["attempts"]) == ("failed", "0")
+
+
 def test_a_poison_job_fails_after_its_attempts_and_says_why(
     queue: JobQueue, new_worker: NewWorker, new_job: NewJob
 ) -> None:
