@@ -26,7 +26,7 @@ BOUND = 50
 
 @pytest.fixture(scope="module")
 def busy_stack(tmp_path_factory: pytest.TempPathFactory, tiny_model_folder: Path) -> Iterator[Stack]:
-    settings = {**SHORT_LEASES, "HEADRACE_MAX_WAIT_S": "600"}
+    settings = {**SHORT_LEASES, "HEADRACE_MAX_WAIT_S": "600", "HEADRACE_WATCHER_GRACE_S": "60"}
     with Stack(tmp_path_factory.mktemp("stack"), tiny_model_folder, **settings) as stack:
         yield stack
 

@@ -26,7 +26,9 @@ STRICT = {
 
 @pytest.fixture(scope="package")
 def stack(tmp_path_factory: pytest.TempPathFactory, tiny_model_folder: Path) -> Iterator[Stack]:
-    with Stack(tmp_path_factory.mktemp("websocket"), tiny_model_folder) as running:
+    # Without the prefix cache a request's usage is the same to the last field however often it was sent before.
+    folder = tmp_path_factory.mktemp("websocket")
+    with Stack(folder, tiny_model_folder, HEADRACE_PREFIX_CACHE="false") as running:
         running.start_web(**STRICT)
         running.start()
         yield running
