@@ -19,12 +19,9 @@ from worker.protocol.model_identity import resolve_model
 def main() -> None:
     options = read_options()
     options.out.mkdir(parents=True, exist_ok=True)
-    results = run(options)
-    text = markdown(results, describe_machine(), _command())
-    if ADMISSION in options.workloads and HEADRACE in options.servers:
-        text += _admission(_measure_admission())
-    _write(options, results, text)
-    print(text)
+    results = run(options, lambda so_far: _write(options, so_far))
+    is_asked = ADMISSION in options.workloads and HEADRACE in options.servers
+    print(_write(options, results, _admission(_measure_admission()) if is_asked else ""))
 
 
 def _measure_admission() -> AdmissionResult:
@@ -43,10 +40,13 @@ def _admission(result: AdmissionResult) -> str:
 """
 
 
-def _write(options: Options, results: Results, text: str) -> None:
+def _write(options: Options, results: Results, more: str = "") -> str:
+    """Keeps everything in the folder of results; the text of the tables."""
+    text = markdown(results, describe_machine(), _command()) + more
     (options.out / "results.md").write_text(text)
     (options.out / "results.svg").write_text(svg(figures(results.measurements), HEADRACE, describe_machine()))
     (options.out / "measurements.json").write_bytes(msgspec.json.encode(results.measurements))
+    return text
 
 
 def _command() -> str:

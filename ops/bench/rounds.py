@@ -44,8 +44,11 @@ class Entrant:
     workloads: list[Workload]
 
 
-def run(options: Options) -> Results:
-    """Measure everything that `options` ask for. What cannot be measured is noted as absent with the reason."""
+def run(options: Options, keep: Callable[[Results], object]) -> Results:
+    """Measure everything that `options` ask for. What cannot be measured is noted as absent with the reason.
+
+    After each server's turn `keep` gets all results so far, so that an interrupted run is not lost.
+    """
     _say("the machine's own limits")
     results = Results(measure_roofline())
     entrants = list(_entrants(options, results))
@@ -57,8 +60,10 @@ def run(options: Options) -> Results:
                 results.roofline = results.roofline.best_of(measure_roofline())
             for entrant in entrants:
                 _turn(options, results, model, entrant, number)
+                keep(results)
             if HEADRACE in options.servers:
                 _engine_turn(options, results, model, number)
+                keep(results)
     return results
 
 
