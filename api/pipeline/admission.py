@@ -109,5 +109,5 @@ def _refuse_too_long(job: Job, max_context: int) -> None:
 
 
 def _fits(job: Job, worker: WorkerInfo) -> bool:
-    rounding = len(job.prompts) * (worker.page_size - 1)
+    rounding = job.num_choices * (worker.page_size - 1)
     return job.cost + rounding <= worker.pool_tokens

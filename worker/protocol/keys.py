@@ -8,8 +8,8 @@ The scripts derive every key from the prefix, so this is the one place that spel
   queue:<class>   zset    job -> its place in the fair order
   suspects        zset    jobs whose worker died -> when; claimed one at a time
   fair:<class>    zset    tenant -> its last finish tag
-  job:<id>        hash    body, state, tenant, class, cost, sequences, start, rank, fence, attempts, crashes, worker, claim,
-                          retention_ms, suspect_len, fingerprint, client_state
+  job:<id>        hash    body, state, tenant, class, cost, sequences, start, rank, fence, attempts, crashes, worker,
+                          claim, retention_ms, suspect_len, fingerprint, client_state
   out:<id>        list    the replay list: every Event of the job
   workers         zset    worker -> lease deadline, ms
   worker:<name>   hash    what it serves and how it is; claim_number and claim_ids of its last claim; suspect

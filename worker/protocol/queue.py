@@ -89,7 +89,7 @@ class JobQueue:
         """
         request = {
             "id": job.id, "tenant": job.tenant, "class": int(job.job_class), "cost": job.cost,
-            "sequences": len(job.prompts), "weight": 1, "max_depth": bounds.max_depth, "max_tokens": bounds.max_tokens,
+            "sequences": job.num_choices, "weight": 1, "max_depth": bounds.max_depth, "max_tokens": bounds.max_tokens,
             "max_tenant_tokens": bounds.max_tenant_tokens, "max_wait_ms": bounds.max_wait_ms,
             "timeout_ms": job.timeout_ms, "watch_ms": keeping.watch_ms, "retention_ms": keeping.retention_ms,
             "idempotency_key": keeping.idempotency_key, "client_state": keeping.client_state,
