@@ -137,7 +137,7 @@ class WeightPacker:
         return _readable(self._checkpoint.tensor(name))
 
     def _vector(self, name: str) -> torch.Tensor:
-        return self._checkpoint.tensor(name).float().contiguous()
+        return self._checkpoint.tensor(name).to(torch.float32, copy=True)
 
     def _sizes(self) -> Iterator[int]:
         """Bytes of all packed layers."""
@@ -151,7 +151,8 @@ class WeightPacker:
         ] * config.num_layers
         for in_size, out_size in shapes:
             yield _aligned(panel_bytes(self._kernels, format_for(self._format, in_size), in_size, out_size))
-        yield _aligned(panel_bytes(self._kernels, self._head_format, config.hidden_size, config.vocab_size))
+        head_format = format_for(self._head_format, config.hidden_size)
+        yield _aligned(panel_bytes(self._kernels, head_format, config.hidden_size, config.vocab_size))
 
 
 def linear_format(dtype: torch.dtype, quantization: str) -> int:

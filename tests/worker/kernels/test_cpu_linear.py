@@ -83,5 +83,6 @@ def test_given_a_row_of_nan_then_its_neighbours_are_untouched(isa: str) -> None:
     assert torch.equal(y[[0, 1, 2, 3, 5, 6, 7, 8]], expected[[0, 1, 2, 3, 5, 6, 7, 8]])
 
 
-def test_given_no_whole_groups_then_int8_stands_in_for_int4() -> None:
-    assert [format_for(INT4, 48), format_for(INT4, 64), format_for(BF16, 48)] == [INT8, INT4, BF16]
+def test_given_no_whole_groups_then_weights_are_not_quantized() -> None:
+    assert [format_for(wanted, 48) for wanted in FORMATS.values()] == [F32, BF16, BF16, BF16]
+    assert [format_for(wanted, 64) for wanted in FORMATS.values()] == list(FORMATS.values())

@@ -43,7 +43,10 @@ void compute_panels(const LinearJob& job, int64_t row, int64_t panel, Fetch fetc
   const uint8_t* panels[P];
   for (int p = 0; p < P; p++) panels[p] = job.linear->panels + (panel + p) * Format::panel_bytes(in_size);
   Sums<R, P> sums;
-  multiply_panels<Format, R, P>(job.x + row * job.x_stride, job.x_stride, panels, in_size, fetch, sums);
+  const int64_t num_groups = in_size / kGroup;
+  const Rows rows{job.x + row * job.x_stride, static_cast<size_t>(job.x_stride), job.group_sums + row * num_groups,
+                  static_cast<size_t>(num_groups)};
+  multiply_panels<Format, R, P>(rows, panels, in_size, fetch, sums);
   repeat<R>([&](auto r) {
     repeat<P>([&](auto p) { finish_panel(job, row + r, panel + p, sums[r][p][0], sums[r][p][1]); });
   });
@@ -97,6 +100,21 @@ void compute_chunk(const LinearJob& job, int64_t first_row, int64_t last_row, in
   if (job.gated != nullptr) gate(job, first_row, last_row, first_panel, last_panel);
 }
 
+// The sums of each group of x, [rows, in_size / kGroup].
+void sum_groups(Crew& crew, const LinearJob& job) {
+  const int64_t num_groups = job.linear->in_size / kGroup;
+  crew.run((job.rows + kRowsPerChunk - 1) / kRowsPerChunk, [&](int64_t chunk) {
+    const int64_t last = std::min(job.rows, (chunk + 1) * kRowsPerChunk);
+    for (int64_t row = chunk * kRowsPerChunk; row < last; row++)
+      for (int64_t group = 0; group < num_groups; group++) {
+        const float* x = job.x + row * job.x_stride + group * kGroup;
+        Vec sum = load(x);
+        for (int i = kWidth; i < kGroup; i += kWidth) sum = add(sum, load(x + i));
+        job.group_sums[row * num_groups + group] = sum_of(sum);
+      }
+  });
+}
+
 using ChunkFunction = void (*)(const LinearJob&, int64_t, int64_t, int64_t, int64_t);
 
 ChunkFunction chunk_function(int64_t format) {
@@ -111,6 +129,7 @@ ChunkFunction chunk_function(int64_t format) {
 }  // namespace
 
 int64_t panels_of(int64_t out_size) { return (out_size + kPanelWidth - 1) / kPanelWidth; }
+int64_t groups_of(int64_t in_size) { return in_size / kGroup; }
 int64_t padded(int64_t columns) { return panels_of(columns) * kPanelWidth; }
 
 int64_t panel_bytes(int64_t format, int64_t in_size) {
@@ -123,6 +142,7 @@ int64_t panel_bytes(int64_t format, int64_t in_size) {
 }
 
 void run_linear(Crew& crew, const LinearJob& job) {
+  if (job.linear->format == HR_INT4) sum_groups(crew, job);
   const ChunkFunction compute = chunk_function(job.linear->format);
   const int64_t num_panels = panels_of(job.linear->out_size);
   // A few chunks a thread, so that one held up by the system does not hold up all; whole pairs for gates.
@@ -147,6 +167,7 @@ int64_t hr_linear_bytes(int64_t format, int64_t in_size, int64_t out_size) {
 
 void hr_linear_forward(hr_crew* crew, const hr_linear* linear, const float* x, int64_t x_stride, int64_t rows,
                        float* y, int64_t y_stride) {
-  headrace::LinearJob job{linear, x, x_stride, rows, y, y_stride};
-  run_linear(crew->crew, job);
+  crew->scratch.reset();
+  float* group_sums = crew->scratch.floats(rows * headrace::groups_of(linear->in_size));
+  run_linear(crew->crew, {linear, x, x_stride, rows, group_sums, y, y_stride});
 }

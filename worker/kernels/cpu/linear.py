@@ -6,9 +6,9 @@ from ctypes import byref
 import torch
 
 from worker.kernels.cpu.library import Kernels
-from worker.kernels.cpu.structures import FORMATS, INT4, INT8, Linear
+from worker.kernels.cpu.structures import BF16, FORMATS, INT4, INT8, Linear
 
-INT4_GROUP = 32
+GROUP = 32  # weights that share a scale
 
 
 class PackedLinear:
@@ -51,8 +51,8 @@ class PackedLinear:
 
 
 def format_for(wanted: int, in_size: int) -> int:
-    """The weight format to use where `wanted` is asked for: int4 needs whole groups."""
-    return INT8 if wanted == INT4 and in_size % INT4_GROUP else wanted
+    """The weight format to use where `wanted` is asked for: quantized ones need whole groups."""
+    return BF16 if wanted in (INT8, INT4) and in_size % GROUP else wanted
 
 
 def panel_bytes(kernels: Kernels, weight_format: int, in_size: int, out_size: int) -> int:
@@ -61,6 +61,6 @@ def panel_bytes(kernels: Kernels, weight_format: int, in_size: int, out_size: in
 
 def huge_memory(size: int) -> torch.Tensor:
     """`size` bytes, zero, on huge pages where the system has them: reading weights is bound by memory."""
-    memory = mmap.mmap(-1, max(size, mmap.PAGESIZE))
+    memory = mmap.mmap(-1, max(size, mmap.PAGESIZE), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(memory, dtype=torch.uint8)[:size]

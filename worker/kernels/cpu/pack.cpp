@@ -1,7 +1,7 @@
 // From row-major weights to panels, and back for single rows.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <type_traits>
 
 #include "linear.h"
 #include "panel.h"
@@ -34,34 +34,32 @@ void pack_bf16(const Source& source, int64_t first_row, uint8_t* panel) {
     for (int c = 0; c < kPanelWidth; c++) to[pair_place(c)] = bf16_of(source.at(first_row + c, k));
 }
 
-void pack_int8(const Source& source, int64_t first_row, uint8_t* panel) {
-  float* scales = reinterpret_cast<float*>(panel + source.in_size * Int8::kBytesPerK);
-  for (int c = 0; c < kPanelWidth; c++) {
-    float largest = 0.0f;
-    for (int64_t k = 0; k < source.in_size; k++) largest = std::max(largest, std::fabs(source.at(first_row + c, k)));
-    scales[c] = largest / 127.0f;
-    const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
-    for (int64_t k = 0; k < source.in_size; k++) {
-      const float scaled = std::nearbyint(source.at(first_row + c, k) * inverse);
-      reinterpret_cast<int8_t*>(panel)[k * kPanelWidth + c] =
-          static_cast<int8_t>(std::clamp(scaled, -127.0f, 127.0f));
-    }
+void pack_int8_group(const Source& source, int64_t row, int c, int64_t first_k, uint8_t* group) {
+  float largest = 0.0f;
+  for (int k = 0; k < kGroup; k++) largest = std::max(largest, std::fabs(source.at(row, first_k + k)));
+  uint16_t& stored = reinterpret_cast<uint16_t*>(group)[pair_place(c)];
+  stored = bf16_of(largest / 127.0f);
+  // Rounded against the scale as stored, not as computed; the same below.
+  const float scale = float_of_bf16(stored);
+  for (int k = 0; k < kGroup; k++) {
+    const float scaled = scale > 0.0f ? std::nearbyint(source.at(row, first_k + k) / scale) : 0.0f;
+    reinterpret_cast<int8_t*>(group + Int8::kHeaderBytes)[k * kPanelWidth + c] =
+        static_cast<int8_t>(std::clamp(scaled, -127.0f, 127.0f));
   }
 }
 
 void pack_int4_group(const Source& source, int64_t row, int c, int64_t first_k, uint8_t* group) {
   float low = source.at(row, first_k), high = low;
-  for (int k = 1; k < Int4::kGroup; k++) {
+  for (int k = 1; k < kGroup; k++) {
     low = std::min(low, source.at(row, first_k + k));
     high = std::max(high, source.at(row, first_k + k));
   }
   uint16_t* header = reinterpret_cast<uint16_t*>(group);
   header[pair_place(c)] = bf16_of((high - low) / 15.0f);
   header[kPanelWidth + pair_place(c)] = bf16_of(low);
-  // Rounded against the numbers as stored, not as computed.
   const float scale = float_of_bf16(header[pair_place(c)]);
   const float offset = float_of_bf16(header[kPanelWidth + pair_place(c)]);
-  for (int k = 0; k < Int4::kGroup; k++) {
+  for (int k = 0; k < kGroup; k++) {
     const float scaled = scale > 0.0f ? std::nearbyint((source.at(row, first_k + k) - offset) / scale) : 0.0f;
     const uint8_t nibble = static_cast<uint8_t>(std::clamp(scaled, 0.0f, 15.0f));
     uint8_t& byte = group[Int4::kHeaderBytes + k / 2 * kPanelWidth + c];
@@ -69,29 +67,46 @@ void pack_int4_group(const Source& source, int64_t row, int c, int64_t first_k, 
   }
 }
 
-void pack_int4(const Source& source, int64_t first_row, uint8_t* panel) {
-  for (int64_t group = 0; group < source.in_size / Int4::kGroup; group++)
+template <class Format>
+void pack_groups(const Source& source, int64_t first_row, uint8_t* panel) {
+  constexpr auto pack_group = std::is_same_v<Format, Int8> ? pack_int8_group : pack_int4_group;
+  for (int64_t group = 0; group < source.in_size / kGroup; group++)
     for (int c = 0; c < kPanelWidth; c++)
-      pack_int4_group(source, first_row + c, c, group * Int4::kGroup, panel + group * Int4::kGroupBytes);
+      pack_group(source, first_row + c, c, group * kGroup, panel + group * Format::kGroupBytes);
 }
 
-float weight_at(const hr_linear& linear, const uint8_t* panel, int c, int64_t k) {
-  switch (linear.format) {
+using PackFunction = void (*)(const Source&, int64_t, uint8_t*);
+
+PackFunction pack_function(int64_t format) {
+  switch (format) {
+    case HR_F32: return pack_f32;
+    case HR_BF16: return pack_bf16;
+    case HR_INT8: return pack_groups<Int8>;
+    default: return pack_groups<Int4>;
+  }
+}
+
+float int8_at(const uint8_t* panel, int c, int64_t k) {
+  const uint8_t* group = panel + k / kGroup * Int8::kGroupBytes;
+  const float scale = float_of_bf16(reinterpret_cast<const uint16_t*>(group)[pair_place(c)]);
+  return reinterpret_cast<const int8_t*>(group + Int8::kHeaderBytes)[k % kGroup * kPanelWidth + c] * scale;
+}
+
+float int4_at(const uint8_t* panel, int c, int64_t k) {
+  const uint8_t* group = panel + k / kGroup * Int4::kGroupBytes;
+  const uint16_t* header = reinterpret_cast<const uint16_t*>(group);
+  const int64_t place = k % kGroup;
+  const uint8_t byte = group[Int4::kHeaderBytes + place / 2 * kPanelWidth + c];
+  const float nibble = static_cast<float>(place % 2 == 0 ? byte & 15 : byte >> 4);
+  return std::fma(nibble, float_of_bf16(header[pair_place(c)]), float_of_bf16(header[kPanelWidth + pair_place(c)]));
+}
+
+float weight_at(int64_t format, const uint8_t* panel, int c, int64_t k) {
+  switch (format) {
     case HR_F32: return reinterpret_cast<const float*>(panel)[k * kPanelWidth + c];
     case HR_BF16: return float_of_bf16(reinterpret_cast<const uint16_t*>(panel)[k * kPanelWidth + pair_place(c)]);
-    case HR_INT8: {
-      const float* scales = reinterpret_cast<const float*>(panel + linear.in_size * Int8::kBytesPerK);
-      return static_cast<float>(reinterpret_cast<const int8_t*>(panel)[k * kPanelWidth + c]) * scales[c];
-    }
-    default: {
-      const uint8_t* group = panel + k / Int4::kGroup * Int4::kGroupBytes;
-      const uint16_t* header = reinterpret_cast<const uint16_t*>(group);
-      const int64_t place = k % Int4::kGroup;
-      const uint8_t byte = group[Int4::kHeaderBytes + place / 2 * kPanelWidth + c];
-      const float nibble = static_cast<float>(place % 2 == 0 ? byte & 15 : byte >> 4);
-      return std::fma(nibble, float_of_bf16(header[pair_place(c)]),
-                      float_of_bf16(header[kPanelWidth + pair_place(c)]));
-    }
+    case HR_INT8: return int8_at(panel, c, k);
+    default: return int4_at(panel, c, k);
   }
 }
 
@@ -100,7 +115,7 @@ float weight_at(const hr_linear& linear, const uint8_t* panel, int c, int64_t k)
 void unpack_row(const hr_linear& linear, int64_t index, float* row) {
   const uint8_t* panel = linear.panels + index / kPanelWidth * panel_bytes(linear.format, linear.in_size);
   const int c = static_cast<int>(index % kPanelWidth);
-  for (int64_t k = 0; k < linear.in_size; k++) row[k] = weight_at(linear, panel, c, k);
+  for (int64_t k = 0; k < linear.in_size; k++) row[k] = weight_at(linear.format, panel, c, k);
 }
 
 }  // namespace headrace
@@ -109,7 +124,7 @@ void hr_pack_linear(hr_crew* crew, int64_t format, const void* source, int64_t s
                     int64_t out_size, uint8_t* panels) {
   using namespace headrace;
   const Source from{source, source_format, in_size, out_size};
-  auto pack = format == HR_F32 ? pack_f32 : format == HR_BF16 ? pack_bf16 : format == HR_INT8 ? pack_int8 : pack_int4;
+  const PackFunction pack = pack_function(format);
   crew->crew.run(panels_of(out_size), [&](int64_t panel) {
     pack(from, panel * kPanelWidth, panels + panel * panel_bytes(format, in_size));
   });

@@ -15,50 +15,55 @@
 namespace headrace {
 
 struct F32 {
-  static constexpr int kGroup = 0;
+  static constexpr bool kIsGrouped = false;
   static constexpr size_t kBytesPerK = kPanelWidth * 4;
   static size_t panel_bytes(int64_t in_size) { return in_size * kBytesPerK; }
   static void load(const uint8_t* at, Vec& low, Vec& high) {
     low = headrace::load(reinterpret_cast<const float*>(at));
     high = headrace::load(reinterpret_cast<const float*>(at) + kWidth);
   }
-  static void finish(const uint8_t*, int64_t, Vec&, Vec&) {}
 };
 
 // Column c < kWidth is the low half of word c, column kWidth + c the high half: widening is a shift and a mask.
 struct Bf16 {
-  static constexpr int kGroup = 0;
+  static constexpr bool kIsGrouped = false;
   static constexpr size_t kBytesPerK = kPanelWidth * 2;
   static size_t panel_bytes(int64_t in_size) { return in_size * kBytesPerK; }
   static void load(const uint8_t* at, Vec& low, Vec& high) { load_bf16_pairs(at, low, high); }
-  static void finish(const uint8_t*, int64_t, Vec&, Vec&) {}
 };
 
-// One scale a column, after the panel's numbers.
+// Quantized weights come in groups of kGroup k, each with its own scales: one scale for a whole row of weights would
+// have to span the few huge ones that many models have. A group's products are summed before they are scaled.
+// `load<j>` gives the unscaled numbers of the j-th of the kStoredK k that share their bytes.
+constexpr int kGroup = 32;
+
+// bf16 scales, then bytes. A weight is byte * scale.
 struct Int8 {
-  static constexpr int kGroup = 0;
-  static constexpr size_t kBytesPerK = kPanelWidth;
-  static size_t panel_bytes(int64_t in_size) { return in_size * kBytesPerK + kPanelWidth * sizeof(float); }
-  static void load(const uint8_t* at, Vec& low, Vec& high) {
-    low = from_int8(at);
-    high = from_int8(at + kWidth);
-  }
-  static void finish(const uint8_t* panel, int64_t in_size, Vec& low, Vec& high) {
-    const float* scales = reinterpret_cast<const float*>(panel + in_size * kBytesPerK);
-    low = mul(low, headrace::load(scales));
-    high = mul(high, headrace::load(scales + kWidth));
+  static constexpr bool kIsGrouped = true, kHasOffsets = false;
+  static constexpr int kStoredK = 1;
+  static constexpr size_t kHeaderBytes = kPanelWidth * 2;
+  static constexpr size_t kGroupBytes = kHeaderBytes + kGroup * kPanelWidth;
+  static constexpr size_t kBytesPerK = kGroupBytes / kGroup;
+  static size_t panel_bytes(int64_t in_size) { return in_size / kGroup * kGroupBytes; }
+  template <int j>
+  static void load(const uint8_t* at, Vec (&numbers)[2]) {
+    numbers[0] = from_int8(at);
+    numbers[1] = from_int8(at + kWidth);
   }
 };
 
-// Groups of kGroup k: bf16 scales, bf16 offsets, then pairs of k as low and high nibbles.
-// A weight is nibble * scale + offset.
+// bf16 scales, bf16 offsets, then pairs of k as low and high nibbles. A weight is nibble * scale + offset.
 struct Int4 {
-  static constexpr int kGroup = 32;
+  static constexpr bool kIsGrouped = true, kHasOffsets = true;
+  static constexpr int kStoredK = 2;
   static constexpr size_t kHeaderBytes = 2 * kPanelWidth * 2;
   static constexpr size_t kGroupBytes = kHeaderBytes + kGroup / 2 * kPanelWidth;
   static constexpr size_t kBytesPerK = kGroupBytes / kGroup;
   static size_t panel_bytes(int64_t in_size) { return in_size / kGroup * kGroupBytes; }
-  static void finish(const uint8_t*, int64_t, Vec&, Vec&) {}
+  template <int j>
+  static void load(const uint8_t* at, Vec (&numbers)[2]) {
+    load_nibbles<4 * j>(at, numbers);
+  }
 };
 
 // Where a lane of a pair-interleaved bf16 row stands.
@@ -77,9 +82,6 @@ inline float float_of_bf16(uint16_t x) {
   __builtin_memcpy(&value, &bits, 4);
   return value;
 }
-
-// How many panels to compute side by side so that enough sums are under way to hide the latency of an addition.
-constexpr int panels_for(int rows) { return rows == 1 ? 4 : rows == 2 ? 3 : rows == 3 ? 2 : 1; }
 
 // Calls body(index) for each index from 0 to N, as constants: an array so indexed can live in registers.
 template <class Body, int... Index>
@@ -144,47 +146,77 @@ template <class Format, int R, int P>
   }
 }
 
-template <int R, int P>
-[[gnu::always_inline]] inline void multiply_int4(const float* x, size_t x_stride, const uint8_t* const (&panels)[P],
-                                                 int64_t count, Fetch fetch, Sums<R, P>& sums) {
-  for (int64_t group = 0; group < count / Int4::kGroup; group++, x += Int4::kGroup) {
-    Vec scale[P][2], offset[P][2];
-    const uint8_t* at[P];
-    repeat<P>([&](auto p) {
-      at[p] = panels[p] + group * Int4::kGroupBytes;
-      load_bf16_pairs(at[p], scale[p][0], scale[p][1]);
-      load_bf16_pairs(at[p] + kPanelWidth * 2, offset[p][0], offset[p][1]);
-      at[p] += Int4::kHeaderBytes;
+// The rows of x that meet a panel. Formats with offsets also need the sums of each group of x.
+struct Rows {
+  const float* x;
+  size_t x_stride;
+  const float* group_sums;  // [rows, in_size / kGroup] or null
+  size_t group_sums_stride;
+};
+
+// sums[r][p] += the products of one group of quantized numbers.
+template <class Format, int R, int P>
+[[gnu::always_inline]] inline void add_group(const Rows& rows, int64_t group, const uint8_t* const (&panels)[P],
+                                             Fetch fetch, Sums<R, P>& sums) {
+  // Local, so that they live in registers while the sums over all groups wait in memory.
+  Sums<R, P> products;
+  clear<R, P>(products);
+  const float* x = rows.x + group * kGroup;
+  const size_t header = group * Format::kGroupBytes;
+  size_t offset = header + Format::kHeaderBytes;
+  for (int k = 0; k < kGroup; k += Format::kStoredK, offset += kPanelWidth) {
+    repeat<P>([&](auto p) { __builtin_prefetch(panels[p] + fetch.offset, 0, 3); });
+    fetch.offset += fetch.step * Format::kStoredK;
+    repeat<Format::kStoredK>([&](auto j) {
+      Vec numbers[P][2];
+      repeat<P>([&](auto p) { Format::template load<j>(panels[p] + offset, numbers[p]); });
+      add_products<R, P>(x + k + j, rows.x_stride, numbers, products);
     });
-    for (int pair = 0; pair < Int4::kGroup / 2; pair++) {
-      Vec even[P][2], odd[P][2];
-      repeat<P>([&](auto p) {
-        __builtin_prefetch(panels[p] + fetch.offset, 0, 3);
-        load_nibbles(at[p] + pair * kPanelWidth, even[p], odd[p]);
-        repeat<2>([&](auto half) {
-          even[p][half] = fma(even[p][half], scale[p][half], offset[p][half]);
-          odd[p][half] = fma(odd[p][half], scale[p][half], offset[p][half]);
-        });
-      });
-      fetch.offset += 2 * fetch.step;
-      add_products<R, P>(x + 2 * pair, x_stride, even, sums);
-      add_products<R, P>(x + 2 * pair + 1, x_stride, odd, sums);
-    }
+  }
+  repeat<P>([&](auto p) {
+    Vec scales[2];
+    load_bf16_pairs(panels[p] + header, scales[0], scales[1]);
+    repeat<R>([&](auto r) {
+      sums[r][p][0] = fma(products[r][p][0], scales[0], sums[r][p][0]);
+      sums[r][p][1] = fma(products[r][p][1], scales[1], sums[r][p][1]);
+    });
+  });
+}
+
+// sums[r][p] += what one group's offsets add.
+template <int R, int P>
+[[gnu::always_inline]] inline void add_offsets(const Rows& rows, int64_t group, const uint8_t* const (&panels)[P],
+                                               size_t at, Sums<R, P>& sums) {
+  repeat<P>([&](auto p) {
+    Vec offsets[2];
+    load_bf16_pairs(panels[p] + at, offsets[0], offsets[1]);
+    repeat<R>([&](auto r) {
+      const Vec sum_of_x = broadcast_from(rows.group_sums + r * rows.group_sums_stride + group);
+      sums[r][p][0] = fma(sum_of_x, offsets[0], sums[r][p][0]);
+      sums[r][p][1] = fma(sum_of_x, offsets[1], sums[r][p][1]);
+    });
+  });
+}
+
+template <class Format, int R, int P>
+[[gnu::always_inline]] inline void multiply_grouped(const Rows& rows, const uint8_t* const (&panels)[P],
+                                                    int64_t in_size, Fetch fetch, Sums<R, P>& sums) {
+  for (int64_t group = 0; group < in_size / kGroup; group++, fetch.offset += fetch.step * kGroup) {
+    add_group<Format, R, P>(rows, group, panels, fetch, sums);
+    if constexpr (Format::kHasOffsets)
+      add_offsets<R, P>(rows, group, panels, group * Format::kGroupBytes + kPanelWidth * 2, sums);
   }
 }
 
-// sums[r][p] = x[r] times panel p of a packed linear layer, scales applied.
+// sums[r][p] = row r times panel p of a packed linear layer.
 template <class Format, int R, int P>
-[[gnu::always_inline]] inline void multiply_panels(const float* x, size_t x_stride, const uint8_t* const (&panels)[P],
+[[gnu::always_inline]] inline void multiply_panels(const Rows& rows, const uint8_t* const (&panels)[P],
                                                    int64_t in_size, Fetch fetch, Sums<R, P>& sums) {
   clear<R, P>(sums);
-  if constexpr (Format::kGroup > 0)
-    multiply_int4<R, P>(x, x_stride, panels, in_size, fetch, sums);
+  if constexpr (Format::kIsGrouped)
+    multiply_grouped<Format, R, P>(rows, panels, in_size, fetch, sums);
   else
-    multiply_fetching<Format, R, P>(x, x_stride, panels, in_size, fetch, sums);
-  repeat<R>([&](auto r) {
-    repeat<P>([&](auto p) { Format::finish(panels[p], in_size, sums[r][p][0], sums[r][p][1]); });
-  });
+    multiply_fetching<Format, R, P>(rows.x, rows.x_stride, panels, in_size, fetch, sums);
 }
 
 // Calls visit.template operator()<R>(row, pass, passes) for passes of at most kRowsPerPass rows that cover [first, last), evenly.

@@ -10,6 +10,9 @@ using Vec = __m256;
 constexpr int kWidth = 8;
 constexpr int kRowsPerPass = 6;  // 6 rows of 2 vectors: 12 of the 16 registers hold sums
 
+// How many panels to compute side by side: enough sums to hide the latency of an addition, as far as registers reach.
+constexpr int panels_for(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
+
 inline Vec zero() { return _mm256_setzero_ps(); }
 inline Vec broadcast(float x) { return _mm256_set1_ps(x); }
 inline Vec broadcast_from(const float* at) { return _mm256_broadcast_ss(at); }
@@ -61,15 +64,13 @@ inline Vec from_int8(const uint8_t* at) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(at))));
 }
 
-// 2 * kWidth bytes of two 4-bit numbers each: the low ones in `even`, the high ones in `odd`.
-inline void load_nibbles(const uint8_t* at, Vec (&even)[2], Vec (&odd)[2]) {
+// From 2 * kWidth bytes, the four bits of each that start at `shift`.
+template <int shift>
+inline void load_nibbles(const uint8_t* at, Vec (&numbers)[2]) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
-  const __m128i mask = _mm_set1_epi8(15);
-  const __m128i low = _mm_and_si128(bytes, mask), high = _mm_and_si128(_mm_srli_epi16(bytes, 4), mask);
-  even[0] = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(low));
-  even[1] = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_unpackhi_epi64(low, low)));
-  odd[0] = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(high));
-  odd[1] = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_unpackhi_epi64(high, high)));
+  const __m128i nibbles = _mm_and_si128(_mm_srli_epi16(bytes, shift), _mm_set1_epi8(15));
+  numbers[0] = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(nibbles));
+  numbers[1] = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_unpackhi_epi64(nibbles, nibbles)));
 }
 
 }  // namespace headrace

@@ -1,0 +1,84 @@
+// Sixteen floats in AVX-512 (F, BW, DQ, VL).
+#pragma once
+
+#include <immintrin.h>
+#include <stdint.h>
+
+namespace headrace {
+
+using Vec = __m512;
+constexpr int kWidth = 16;
+constexpr int kRowsPerPass = 12;  // 12 rows of 2 vectors: 24 of the 32 registers hold sums
+
+// How many panels to compute side by side: enough sums to hide the latency of an addition, as far as registers reach.
+constexpr int panels_for(int rows) { return rows == 1 ? 4 : rows == 2 ? 3 : rows == 3 ? 2 : 1; }
+
+inline Vec zero() { return _mm512_setzero_ps(); }
+inline Vec broadcast(float x) { return _mm512_set1_ps(x); }
+inline Vec broadcast_from(const float* at) { return _mm512_set1_ps(*at); }
+inline Vec load(const float* at) { return _mm512_loadu_ps(at); }
+inline void store(float* at, Vec x) { _mm512_storeu_ps(at, x); }
+inline Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+inline Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
+inline Vec sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
+inline Vec mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
+inline Vec div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
+// The second operand where either is NaN.
+inline Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+inline Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
+inline Vec round_to_int(Vec x) {
+  return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+inline Vec power_of_two(Vec n) {
+  const __m512i exponent = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23));
+}
+inline float first(Vec x) { return _mm512_cvtss_f32(x); }
+
+inline __m256 low_half(Vec x) { return _mm512_castps512_ps256(x); }
+inline __m256 high_half(Vec x) { return _mm512_extractf32x8_ps(x, 1); }
+
+inline float sum_of(Vec x) {
+  const __m256 eight = _mm256_add_ps(low_half(x), high_half(x));
+  __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  four = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(four, _mm_shuffle_ps(four, four, 1)));
+}
+inline float max_of(Vec x) {
+  const __m256 eight = _mm256_max_ps(low_half(x), high_half(x));
+  __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  four = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(four, _mm_shuffle_ps(four, four, 1)));
+}
+
+// `x` in lanes whose number is in [low, high), `other` elsewhere.
+inline Vec within(Vec x, Vec other, int low, int high) {
+  const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __mmask16 inside = static_cast<__mmask16>(_mm512_cmpge_epi32_mask(lane, _mm512_set1_epi32(low)) &
+                                                  _mm512_cmplt_epi32_mask(lane, _mm512_set1_epi32(high)));
+  return _mm512_mask_blend_ps(inside, other, x);
+}
+
+// Two vectors from 2 * kWidth bf16 values stored in pairs: the low halves of the words are the first vector.
+inline void load_bf16_pairs(const uint8_t* at, Vec& low, Vec& high) {
+  const __m512i words = _mm512_loadu_si512(at);
+  low = _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+  high = _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+}
+
+inline Vec from_int8(const uint8_t* at) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at))));
+}
+
+inline Vec from_uint8(__m128i bytes) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes)); }
+
+// From 2 * kWidth bytes, the four bits of each that start at `shift`.
+template <int shift>
+inline void load_nibbles(const uint8_t* at, Vec (&numbers)[2]) {
+  const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+  const __m256i nibbles = _mm256_and_si256(_mm256_srli_epi16(bytes, shift), _mm256_set1_epi8(15));
+  numbers[0] = from_uint8(_mm256_castsi256_si128(nibbles));
+  numbers[1] = from_uint8(_mm256_extracti128_si256(nibbles, 1));
+}
+
+}  // namespace headrace
