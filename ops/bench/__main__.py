@@ -5,6 +5,7 @@ import sys
 import msgspec
 
 from ops.bench.admission import AdmissionResult, measure_admission
+from ops.bench.bench_model import default_model
 from ops.bench.local_stack import local_stack
 from ops.bench.machine import describe_machine
 from ops.bench.measurement import figures
@@ -13,7 +14,6 @@ from ops.bench.own_server import HEADRACE
 from ops.bench.picture import svg
 from ops.bench.rounds import Results, run
 from ops.bench.table import markdown
-from worker.protocol.model_identity import resolve_model
 
 
 def main() -> None:
@@ -25,9 +25,9 @@ def main() -> None:
 
 
 def _measure_admission() -> AdmissionResult:
-    _, model = resolve_model("")
+    model = default_model()
     with local_stack() as stack:
-        return measure_admission(stack, model)
+        return measure_admission(stack, model.name)
 
 
 def _admission(result: AdmissionResult) -> str:

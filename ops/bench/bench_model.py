@@ -45,9 +45,9 @@ def prepare(name_or_folder: str, folder: Path) -> BenchModel:
     if name_or_folder == RANDOM_MODEL:
         copy = folder / RANDOM_MODEL
         if not (copy / _GENERATION_CONFIG).exists():
-            _run("ops.bench.random_model", str(copy), str(_default_model()))
+            _run("ops.bench.random_model", str(copy), str(default_model()))
     else:
-        source = _default_model() if name_or_folder == DEFAULT_MODEL else Path(name_or_folder).resolve()
+        source = default_model() if name_or_folder == DEFAULT_MODEL else Path(name_or_folder).resolve()
         copy = folder / source.name
         _link(source, copy)
     _never_end(copy)
@@ -85,7 +85,8 @@ def _tensors(file: Path) -> dict[str, tuple[int, int]]:
     return sizes
 
 
-def _default_model() -> Path:
+def default_model() -> Path:
+    """The folder of the model that Headrace serves by default, prepared where it is not yet."""
     folder = default_model_folder()
     if not is_whole(folder):
         _run("ops.cli", "prepare")

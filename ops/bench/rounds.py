@@ -1,5 +1,6 @@
 """The run: each server has its turn, then all of them again, so that a slow spell of the machine hits every one."""
 
+import subprocess
 import sys
 import tempfile
 import time
@@ -139,7 +140,11 @@ def _engine_turn(options: Options, results: Results, model: BenchModel, number: 
     _say(f"round {number + 1}: {ENGINE}, {model.name}")
     task = new_task(model.name, str(model.folder), options.workloads, _fresh_seed(), is_quick=options.is_quick)
     wait_until_quiet(0, options.quiet_limit_s)
-    report = measure_engine(task, own_settings(model, options.settings))
+    try:
+        report = measure_engine(task, own_settings(model, options.settings))
+    except subprocess.CalledProcessError as error:
+        results.absent[f"{ENGINE}, {model.name}"] = f"it ended with {error.returncode}; its last words are above"
+        return
     results.measurements += report.measurements
     results.steps.setdefault(model.name, []).extend(report.steps)
 
