@@ -34,7 +34,7 @@ check: install-dev
 	$(BIN)/mypy
 
 bench: install-dev
-	$(BIN)/python -m ops.bench
+	$(BIN)/python -m ops.bench $(ARGS)
 
 soak: install-dev
 	$(BIN)/headrace prepare

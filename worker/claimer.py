@@ -17,7 +17,7 @@ from worker.protocol.worker_lease import ClaimedJob, WorkerLease
 log = logging.getLogger("headrace.claims")
 
 _BELL_WAIT_S = 0.5  # an idle worker sleeps on the doorbell so long at a time
-_BUSY_PAUSE_S = 0.02  # a busy one looks at the queue so often, whatever the bell says
+_BUSY_PAUSE_S = 0.05  # a busy one looks at the queue so often, whatever the bell says
 _RETRY_PAUSE_S = 0.2
 
 
