@@ -4,6 +4,7 @@ Chunks and their numbers are a pure function of the job's events from the first,
 gives the same chunks, so a client can go on at another one.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -46,7 +47,7 @@ def usage_of(terminal: Terminal) -> dict[str, Any]:
     }
 
 
-class _Chunks:
+class _Chunks(ABC):
     """What both dialects share: the envelope, and the usage chunk at the end."""
 
     object_name: str
@@ -67,8 +68,9 @@ class _Chunks:
         elif event.state == "succeeded" and self._include_usage:
             yield self._envelope | {"choices": [], "usage": usage_of(event)}
 
+    @abstractmethod
     def _choices(self, event: Delta) -> Iterator[dict[str, Any]]:
-        raise NotImplementedError
+        """The choices this event adds to, each as it stands in a chunk of its own."""
 
 
 class ChatChunks(_Chunks):
