@@ -40,6 +40,14 @@ class LeanDecoder:
     def bytes_per_page(self) -> int:
         return (self._key_bytes + self._value_bytes) * self._config.num_layers
 
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of packed weights, all of which every pass reads."""
+        linears = [self._weights.head]
+        for layer in self._weights.layers:
+            linears += [layer.qkv, layer.out, layer.gate_up, layer.down]
+        return sum(linear.panels.nbytes for linear in linears)
+
     def allocate(self, num_pages: int) -> None:
         """Makes the KV pool, all zero."""
         num_layers = self._config.num_layers

@@ -1,0 +1,151 @@
+"""``python -m ops.bench.step_time [FOLDER]``: how long a step takes, lean decoder and generic path in turn.
+
+Only the forward pass, in this process: decode steps of 1, 8 and 32 sequences, and one wide prefill. The two paths are
+measured alternately, so that what else the machine does meanwhile hits both; the best time counts, since a
+disturbance only adds. A decode step reads its weights and KV pages once, so it is set against the rate at which the
+same threads read memory in the same run.
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+# As in a worker, and before torch is loaded: OpenMP's threads would else spin while the others compute.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import torch
+
+from worker.engine.device import num_threads, set_threads
+from worker.engine.ragged_batch import RaggedBatch, RaggedRow, build_batch
+from worker.kernels.cpu.library import Kernels
+from worker.kernels.cpu.linear import huge_memory
+from worker.kernels.dispatch import cpu_kernels
+from worker.models.choice import ServedModel, load_served_model
+from worker.models.decoder import LeanDecoder
+from worker.protocol.model_identity import resolve_model
+from worker.settings import WorkerSettings
+
+CPU = torch.device("cpu")
+PAGE_SIZE = 32
+READ_BYTES = 2**28
+BATCHES = (1, 8, 32)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Tokens before a decode step, tokens of the prefill, and how often each path is tried."""
+
+    context: int
+    prefill: int
+    repetitions: int
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The best time of a batch on each path, in seconds; `least_s` is what reading its bytes takes."""
+
+    name: str
+    num_tokens: int
+    lean_s: float
+    generic_s: float
+    least_s: float | None
+
+    @property
+    def row(self) -> str:
+        share = "" if self.least_s is None else f"{self.least_s / self.lean_s:.0%}"
+        cells = (
+            self.name,
+            f"{1000 * self.lean_s:.1f}",
+            f"{1000 * self.generic_s:.1f}",
+            f"{self.generic_s / self.lean_s:.1f}",
+            f"{self.num_tokens / self.lean_s:.0f}",
+            share,
+        )
+        return f"| {' | '.join(cells)} |"
+
+
+def measure(folder: str, settings: WorkerSettings, sizes: Sizes) -> list[Timing]:
+    """Times both paths on the model in `folder`."""
+    set_threads(settings.threads)
+    pages_each = -(-max(sizes.context, sizes.prefill) // PAGE_SIZE)
+    lean, generic = (
+        _model(folder, settings, kernels, max(BATCHES) * pages_each) for kernels in (settings.cpu_kernels, "none")
+    )
+    kernels = cpu_kernels(settings.cpu_kernels, settings.threads)
+    if kernels is None or not isinstance(lean.model, LeanDecoder):
+        raise SystemExit("there is no lean decoder to measure here")
+    bytes_per_s = _read_rate(kernels)
+    timings = []
+    for count in BATCHES:
+        batch = _decode_batch(count, sizes.context, pages_each)
+        page_bytes = lean.model.bytes_per_page * count * sizes.context / PAGE_SIZE
+        least_s = (lean.model.weight_bytes + page_bytes) / bytes_per_s
+        timings.append(_compare(f"decode, {count}", lean, generic, batch, sizes.repetitions, least_s))
+    row = RaggedRow(_ids(sizes.prefill), 0, range(pages_each), wants_last_logits=True)
+    prefill = build_batch([row], PAGE_SIZE, CPU)
+    timings.append(_compare(f"prefill, {sizes.prefill} tokens", lean, generic, prefill, sizes.repetitions, None))
+    return timings
+
+
+def table(timings: list[Timing]) -> str:
+    head = "| | lean ms | generic ms | times as fast | tokens/s | of the memory's rate |\n|---|---|---|---|---|---|"
+    return "\n".join([head, *(timing.row for timing in timings)])
+
+
+def _model(folder: str, settings: WorkerSettings, kernels: str, num_pages: int) -> ServedModel:
+    changed = WorkerSettings(threads=settings.threads, page_size=PAGE_SIZE, device="cpu", cpu_kernels=kernels)
+    served = load_served_model(changed, folder, CPU)
+    served.model.allocate(num_pages)
+    return served
+
+
+def _decode_batch(count: int, context: int, pages_each: int) -> RaggedBatch:
+    rows = [
+        RaggedRow([5], context - 1, range(pages_each * index, pages_each * (index + 1)), wants_last_logits=True)
+        for index in range(count)
+    ]
+    return build_batch(rows, PAGE_SIZE, CPU)
+
+
+def _ids(count: int) -> list[int]:
+    return [3 + place % 100 for place in range(count)]
+
+
+def _compare(
+    name: str, lean: ServedModel, generic: ServedModel, batch: RaggedBatch, repetitions: int, least_s: float | None
+) -> Timing:
+    passes = [lambda: lean.model.forward(batch), lambda: generic.model.forward(batch)]
+    times = [[_seconds(each) for each in passes] for _ in range(repetitions + 1)][1:]  # the first one warms up
+    lean_s, generic_s = (min(column) for column in zip(*times, strict=True))
+    return Timing(name, len(batch.token_ids), lean_s, generic_s, least_s)
+
+
+def _read_rate(kernels: Kernels) -> float:
+    """Bytes a second that all threads read from memory."""
+    memory = huge_memory(READ_BYTES)
+    memory.fill_(1)
+    return READ_BYTES / min(_seconds(lambda: kernels.read_memory(memory)) for _ in range(9))
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", nargs="?", help="model folder; the default model where absent")
+    parser.add_argument("--threads", type=int, default=0, help="0 means one for each core")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
+    options = parser.parse_args()
+    folder = options.folder or resolve_model("")[0]
+    sizes = Sizes(64, 64, 1) if options.quick else Sizes(256, 512, 7)
+    timings = measure(folder, WorkerSettings(threads=options.threads), sizes)
+    print(f"{num_threads(options.threads)} threads, context of {sizes.context} tokens\n\n{table(timings)}")
+
+
+if __name__ == "__main__":
+    main()
