@@ -17,7 +17,9 @@ class WorkerSettings:
     )
     device: str = setting("DEVICE", "auto", "torch device: auto, cpu, cuda, cuda:1 ...")
     dtype: str = setting(
-        "DTYPE", "auto", "auto, float32 or bfloat16; auto: as stored, but on plain torch only what the device computes fast"
+        "DTYPE",
+        "auto",
+        "auto, float32 or bfloat16; auto: as stored, but on plain torch only what the device computes fast",
     )
     quantization: str = setting(
         "QUANTIZATION", "none", "weights on the CPU: none, int8 or int4; models of the lean decoder only"
