@@ -79,10 +79,6 @@ class HeldJobs:
         with self._lock:
             return {job_id: held.fence for job_id, held in self._held.items()}, self._claim_number
 
-    def fences(self) -> list[tuple[str, int]]:
-        with self._lock:
-            return [(job_id, held.fence) for job_id, held in self._held.items()]
-
     def _holds(self, job_id: str, fence: int) -> bool:
         held = self._held.get(job_id)
         return held is not None and held.fence == fence

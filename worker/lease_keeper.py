@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import redis
 
@@ -66,9 +67,9 @@ class LeaseKeeper:
                 log.info("the queue's clock moved jobs", extra=dict(moved))
 
 
+@dataclass(frozen=True)
 class Limits:
     """What the queue's clock needs to know."""
 
-    def __init__(self, lease_ms: int, max_attempts: int) -> None:
-        self.lease_ms = lease_ms
-        self.max_attempts = max_attempts
+    lease_ms: int
+    max_attempts: int

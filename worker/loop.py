@@ -170,8 +170,9 @@ class WorkerLoop:
 
     def leave(self) -> None:
         """Hand back what still runs, with its tokens, and give up the lease."""
+        fences, _ = self._held.listing()
         try:
-            num_back = self._lease.requeue(self._held.fences(), is_leaving=True)
+            num_back = self._lease.requeue(list(fences.items()), is_leaving=True)
             log.info("stopped", extra={"num_handed_back": num_back})
         except redis.RedisError as error:
             log.error("jobs could not be handed back: they return when the lease ends", extra={"error": repr(error)})
