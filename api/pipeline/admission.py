@@ -104,7 +104,7 @@ def _refuse_too_long(job: Job, max_context: int) -> None:
     """A worker's own setting or a small pool may allow less than the model does."""
     longest = max(map(len, job.prompts))
     if longest >= max_context:
-        is_chat = job.id.startswith(ENDPOINT_PREFIXES["chat.completions"] + "-")
+        is_chat = job.id.startswith(ENDPOINT_PREFIXES["chat.completions"])
         raise errors.context_length_exceeded(max_context, longest, "messages" if is_chat else "prompt")
 
 

@@ -10,6 +10,7 @@ from api.pipeline.prompts import Prompt
 from api.pipeline.served_model import ServedModel
 from api.pipeline.validate import Generation, ValidChatRequest, ValidCompletionRequest
 from api.settings import ApiSettings
+from api.stream_view import StreamView
 from worker.protocol.job import Job, mint_job_id
 
 COMPLETION_MAX_TOKENS = 16  # OpenAI's default
@@ -17,9 +18,10 @@ COMPLETION_MAX_TOKENS = 16  # OpenAI's default
 
 @dataclass(frozen=True)
 class PreparedRequest:
+    """What is admitted, and how it will be shown."""
+
     job: Job
-    stream: bool
-    include_usage: bool
+    view: StreamView
 
 
 @dataclass(frozen=True)
@@ -132,4 +134,12 @@ def _finish(draft: _Draft, prompts: tuple[tuple[int, ...], ...], default_max_tok
         timeout_ms=max(1, round(timeout_s * 1000)),
         expected_tokens=min(sampling.max_tokens, draft.settings.expected_tokens),
     )
-    return PreparedRequest(job, draft.generation.stream, draft.generation.include_usage)
+    view = StreamView(
+        endpoint=draft.endpoint,
+        model=job.pool,
+        created_s=job.created_s,
+        num_choices=job.num_choices,
+        include_usage=draft.generation.include_usage,
+        is_stream=draft.generation.stream,
+    )
+    return PreparedRequest(job, view)

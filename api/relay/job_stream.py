@@ -10,11 +10,13 @@ import redis
 
 from api.errors import ApiError
 from api.metrics import ApiMetrics
-from api.relay.chunks import Chunk, StreamView, chunk_maker
 from api.relay.client_watch import ClientWatch
+from api.relay.dialects.interface import Chunk
+from api.relay.dialects.registry import dialect_of
 from api.relay.outcomes import error_of, job_lost
 from api.relay.subscriber import JobGone, Notice, Subscriber, follow
 from api.settings import ApiSettings
+from api.stream_view import StreamView
 from worker.protocol.event import Delta, Event, Terminal
 from worker.protocol.queue import JobQueue
 
@@ -52,6 +54,7 @@ class JobStream:
     def __init__(self, relay: Relay, job_id: str, view: StreamView, *, is_owner: bool) -> None:
         self.job_id = job_id
         self.view = view
+        self.dialect = dialect_of(job_id, view)
         self.terminal: Terminal | None = None  # how the job ended, once that was relayed
         self._relay = relay
         self._is_owner = is_owner
@@ -93,20 +96,22 @@ class JobStream:
     def chunks(self) -> Iterator[tuple[int, Chunk] | None]:
         """Numbered chunks from the first; None when nothing was sent for the ping interval.
 
-        Raises ClientGone, or ApiError when the job ends otherwise than well.
+        Raises ClientGone, or ApiError when the job ends otherwise than well and the dialect has no chunk to say so.
         """
-        maker = chunk_maker(self.job_id, self.view)
         number, sent_s = 0, time.monotonic()
+        for chunk in self.dialect.opening():
+            number += 1
+            yield number, chunk
         for event in self.events():
             if event is None:
                 if time.monotonic() - sent_s >= self._relay.settings.ping_s:
                     sent_s = time.monotonic()
                     yield None
                 continue
-            for chunk in maker.chunks(event):
+            for chunk in self.dialect.chunks(event):
                 number, sent_s = number + 1, time.monotonic()
                 yield number, chunk
-            if isinstance(event, Terminal) and (error := error_of(event)):
+            if isinstance(event, Terminal) and not self.dialect.tells_bad_ends and (error := error_of(event)):
                 raise error
 
     def leave(self) -> None:

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from api.errors import ApiError, bad_request
 from api.pipeline.parse import UncheckedRequest, parse_json
-from api.relay.chunks import Chunk
+from api.relay.dialects.interface import Chunk
 
 MAX_ID_CHARS = 128
 

@@ -11,7 +11,8 @@ import redis
 from api import errors
 from api.errors import ApiError
 from api.relay import websocket_messages as messages
-from api.relay.chunks import Chunk, usage_of
+from api.relay.dialects.interface import Chunk
+from api.relay.dialects.openai import usage_of
 from api.relay.job_stream import JobStream
 from api.relay.subscriber import ClientGone
 from api.relay.websocket_messages import ServerMessage

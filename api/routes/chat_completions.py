@@ -18,7 +18,7 @@ def create() -> Response:
     valid = validate_chat(unchecked)
     check_model(valid.model, shared.model)
     check_admissible(shared)
-    return answer(prepare_chat(valid, shared.model, tenant, shared.settings), "chat.completions")
+    return answer(prepare_chat(valid, shared.model, tenant, shared.settings))
 
 
 @routes.get("/v1/chat/completions/<job_id>/stream")

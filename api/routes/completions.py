@@ -18,7 +18,7 @@ def create() -> Response:
     valid = validate_completion(unchecked)
     check_model(valid.model, shared.model)
     check_admissible(shared)
-    return answer(prepare_completion(valid, shared.model, tenant, shared.settings), "completions")
+    return answer(prepare_completion(valid, shared.model, tenant, shared.settings))
 
 
 @routes.get("/v1/completions/<job_id>/stream")

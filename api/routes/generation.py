@@ -6,16 +6,15 @@ from collections.abc import Iterator
 
 import msgspec
 from flask import Response, request
+from msgspec.structs import replace
 
 from api import errors
 from api.pipeline.parse import UncheckedRequest, parse_json, read_body
 from api.pipeline.prepare import PreparedRequest
 from api.relay import sse
-from api.relay.chunks import StreamView
 from api.relay.job_stream import JobStream
 from api.relay.outcomes import error_of
 from api.relay.subscriber import ClientGone
-from api.relay.whole_response import whole_response
 from api.routes.known_jobs import request_digest, view_of_repeat
 from api.services import Services, services
 from worker.protocol.event import Event, Terminal
@@ -37,27 +36,27 @@ def read_request() -> tuple[UncheckedRequest, str]:
     return parse_json(body, request.headers.get("Content-Type")), tenant
 
 
-def answer(prepared: PreparedRequest, endpoint: str) -> Response:
+def answer(prepared: PreparedRequest) -> Response:
     """Admit the job and relay it. Raises ApiError when it is refused."""
     shared = services()
     with_ids, key = _wants_resume(prepared), _idempotency_key()
     # Whoever sends a key means to come back after a broken connection: the job must still be there then.
     grace_s = shared.settings.resume_grace_s if with_ids or key else 0.0
-    stream = admitted_stream(shared, prepared, endpoint, grace_s, key)
+    stream = admitted_stream(shared, prepared, grace_s, key)
     try:
         client = request.environ.get("gunicorn.socket")
         if client is not None:
             stream.watch_client(client)
-        if prepared.stream:
+        if stream.view.is_stream:
             return stream_response(stream, after=0, with_ids=with_ids)
-        return _whole(stream, len(prepared.job.prompts))
+        return _whole(stream)
     except BaseException:
         stream.leave()
         raise
 
 
 def admitted_stream(
-    shared: Services, prepared: PreparedRequest, endpoint: str, resume_grace_s: float, idempotency_key: str = ""
+    shared: Services, prepared: PreparedRequest, resume_grace_s: float, idempotency_key: str = ""
 ) -> JobStream:
     """Subscribe first, then admit: no event can be missed. Without a grace its client's leaving ends the job.
 
@@ -65,14 +64,8 @@ def admitted_stream(
     """
     job, settings = prepared.job, shared.settings
     shared.caretaker.start_once()
-    view = StreamView(
-        endpoint=endpoint,
-        model=job.pool,
-        created_s=job.created_s,
-        include_usage=prepared.include_usage,
-        is_stream=prepared.stream,
-        resume_grace_ms=math.ceil(resume_grace_s * 1000),
-        request_digest=request_digest(job),
+    view = replace(
+        prepared.view, resume_grace_ms=math.ceil(resume_grace_s * 1000), request_digest=request_digest(prepared)
     )
     keeping = Keeping(
         watch_ms=shared.relay.watch_ms(view),
@@ -91,7 +84,7 @@ def admitted_stream(
         stream.leave()
         raise
     if admission.verdict == "admitted":
-        shared.metrics.admitted.labels(endpoint).inc()
+        shared.metrics.admitted.labels(view.endpoint).inc()
     extra = {"job_id": stream.job_id, "tenant": job.tenant, "num_prompt_tokens": job.num_prompt_tokens}
     log.info("job " + admission.verdict, extra=extra)
     return stream
@@ -106,18 +99,19 @@ def stream_response(stream: JobStream, after: int, *, with_ids: bool) -> Respons
 
 def _guarded(stream: JobStream, with_ids: bool, after: int) -> Iterator[bytes]:
     """After the first byte nothing may escape: a traceback or a second status line would end up in the body."""
+    framing = stream.dialect.framing
     try:
-        yield from sse.sse_body(stream.chunks(), with_id=with_ids, after=after)
+        yield from sse.sse_body(stream.chunks(), framing, with_id=with_ids, after=after)
     except ClientGone:
         return
     except Exception:
         log.exception("the stream broke", extra={"job_id": stream.job_id})
-        yield sse.sse_error(errors.internal()) + sse.DONE
+        yield framing.error(errors.internal()) + framing.end
     finally:
         stream.leave()
 
 
-def _whole(stream: JobStream, num_choices: int) -> Response:
+def _whole(stream: JobStream) -> Response:
     events: list[Event] = []
     try:
         for event in stream.events():
@@ -129,7 +123,7 @@ def _whole(stream: JobStream, num_choices: int) -> Response:
         return Response(status=_CLIENT_CLOSED_REQUEST)
     finally:
         stream.leave()
-    body = whole_response(stream.job_id, stream.view, events, num_choices)
+    body = stream.dialect.whole(events)
     headers = {"x-headrace-job": stream.job_id}
     return Response(msgspec.json.encode(body), content_type="application/json", headers=headers)
 
@@ -147,7 +141,7 @@ def _wants_resume(prepared: PreparedRequest) -> bool:
     value = request.headers.get(RESUME_HEADER, "").strip().lower()
     if value not in ("", "0", "1", "false", "true"):
         raise errors.bad_request(f"The header {RESUME_HEADER} must be true or false.")
-    return prepared.stream and value in ("1", "true")
+    return prepared.view.is_stream and value in ("1", "true")
 
 
 def _idempotency_key() -> str:

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from api import errors
 from api.pipeline.admission import broker_away
-from api.relay.chunks import StreamView
+from api.pipeline.prepare import PreparedRequest
 from api.services import Services
-from worker.protocol.job import Job
+from api.stream_view import StreamView
 
 
 def view_of_job(shared: Services, job_id: str, tenant: str | None = None) -> StreamView | None:
@@ -33,7 +33,8 @@ def view_of_repeat(shared: Services, job_id: str, view: StreamView) -> StreamVie
     return replace(view, created_s=earlier.created_s)
 
 
-def request_digest(job: Job) -> str:
+def request_digest(prepared: PreparedRequest) -> str:
     """The same for a repeat of the request, whose id, time and minted seed differ."""
-    asked = (job.id.partition("-")[0], job.prompts, replace(job.sampling, seed=0))
+    job = prepared.job
+    asked = (replace(prepared.view, created_s=0), job.prompts, job.n, replace(job.sampling, seed=0))
     return hashlib.sha256(msgspec.msgpack.encode(asked)).hexdigest()

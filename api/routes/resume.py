@@ -3,11 +3,11 @@
 from flask import Response, request
 
 from api import errors
-from api.relay.chunks import StreamView
 from api.relay.job_stream import JobStream
 from api.routes.generation import stream_response
 from api.routes.known_jobs import view_of_job
 from api.services import Services, services
+from api.stream_view import StreamView
 from worker.protocol.job import pool_of
 
 

@@ -99,7 +99,7 @@ def _opened_stream(shared: Services, tenant: str, message: StartMessage) -> JobS
         if isinstance(message, ResumeMessage):
             return reopened_stream(shared, message.job, tenant)
         grace_s = min(message.resume_grace_s or 0.0, shared.settings.resume_grace_s)
-        return admitted_stream(shared, _prepared(shared, tenant, message), message.endpoint, grace_s)
+        return admitted_stream(shared, _prepared(shared, tenant, message), grace_s)
     except ApiError as error:
         shared.metrics.refused.labels(error.code or error.type).inc()
         raise

@@ -35,6 +35,8 @@ class Delta(msgspec.Struct, frozen=True, array_like=True, tag="delta"):
     """The tokens one step added to one choice. `text` is empty while a character or stop string is incomplete.
 
     `logprobs`, where the job asked for them, has an entry for each token that is part of the text; end tokens are not.
+    `prompt_logprobs`, on the first delta of a prompt's first choice, has one for each token of the prompt; the first
+    token has none. `matched_stop` is the stop string or token id that ended the choice.
     """
 
     choice: int
@@ -42,6 +44,8 @@ class Delta(msgspec.Struct, frozen=True, array_like=True, tag="delta"):
     text: str
     finish: FinishReason | None = None
     logprobs: tuple[TokenLogprobs, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()
+    matched_stop: str | int | None = None
 
 
 class Terminal(msgspec.Struct, frozen=True, array_like=True, tag="terminal"):

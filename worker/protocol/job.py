@@ -6,7 +6,8 @@ from enum import IntEnum
 import msgspec
 
 RANDOM_HEX_DIGITS = 32  # 128 bits: an id cannot be guessed, so it can also serve to resume a stream
-ENDPOINT_PREFIXES = {"chat.completions": "chatcmpl", "completions": "cmpl"}
+# As clients know them from each endpoint; the separator belongs to them.
+ENDPOINT_PREFIXES = {"chat.completions": "chatcmpl-", "completions": "cmpl-", "responses": "resp_", "messages": "msg_"}
 
 
 class JobClass(IntEnum):
@@ -19,7 +20,7 @@ class JobClass(IntEnum):
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How the next token is chosen and when to stop. All values are already validated and normalised."""
 
-    max_tokens: int
+    max_tokens: int  # 0 only tells of the prompt
     seed: int  # minted by the API when the request has none: a retry after a crash must draw the same tokens
     temperature: float = 1.0  # 0 means greedy
     top_p: float = 1.0
@@ -34,6 +35,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     min_tokens: int = 0  # before so many tokens nothing but a limit ends the answer
     ignore_eos: bool = False  # the model's own end tokens do not end the answer
     logprobs: int | None = None  # None: none; else of each token, and of so many of the most probable ones
+    prompt_logprobs: int | None = None  # the same for the prompt's tokens; told with the first delta of each prompt
+    include_stop: bool = False  # the stop string that ended the answer is part of its text
+    grammar: str = ""  # what the answer must match, as llguidance serializes a grammar; empty: anything
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -69,15 +73,15 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def mint_job_id(endpoint: str, pool: str) -> str:
     """A new id such as ``chatcmpl-smollm2-135m-<32 hex digits>``: unguessable, and it names its pool."""
-    return f"{ENDPOINT_PREFIXES[endpoint]}-{pool}-{secrets.token_hex(RANDOM_HEX_DIGITS // 2)}"
+    return f"{ENDPOINT_PREFIXES[endpoint]}{pool}-{secrets.token_hex(RANDOM_HEX_DIGITS // 2)}"
 
 
 def pool_of(job_id: str) -> str | None:
     """The pool named in a job id, or None when the text cannot be a job id."""
-    prefix, _, rest = job_id.partition("-")
-    pool, _, digits = rest.rpartition("-")
+    prefix = next((known for known in ENDPOINT_PREFIXES.values() if job_id.startswith(known)), None)
+    pool, _, digits = job_id.removeprefix(prefix or "").rpartition("-")
     is_well_formed = (
-        prefix in ENDPOINT_PREFIXES.values()
+        prefix is not None
         and pool != ""
         and len(digits) == RANDOM_HEX_DIGITS
         and all(c in "0123456789abcdef" for c in digits)

@@ -45,7 +45,7 @@ def test_a_chat_becomes_a_job(preparing: Preparing, reference: Any) -> None:
     job = prepared.job
     chat = [{"role": "user", "content": "Hello"}]
     ids = reference.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
-    assert (prepared.stream, prepared.include_usage) == (True, True)
+    assert (prepared.view.is_stream, prepared.view.include_usage) == (True, True)
     assert job.prompts == (tuple(ids),)
     assert (job.pool, job.tenant, job.job_class) == ("smollm2-135m", "acme", JobClass.INTERACTIVE)
     assert job.id.startswith("chatcmpl-smollm2-135m-")
@@ -61,7 +61,7 @@ def test_a_completion_becomes_a_job_with_a_prompt_for_each_choice(preparing: Pre
     assert prepared.job.prompts == ((104, 256, 33, 34), (1,), (32,))
     assert prepared.job.id.startswith("cmpl-smollm2-135m-")
     assert (prepared.job.sampling.max_tokens, prepared.job.expected_tokens) == (16, 16)
-    assert (prepared.stream, prepared.include_usage) == (False, False)
+    assert (prepared.view.is_stream, prepared.view.include_usage) == (False, False)
 
 
 @pytest.mark.parametrize(

@@ -35,14 +35,15 @@ def test_every_sampling_parameter_survives_the_queue() -> None:
     sampling = SamplingParams(
         max_tokens=7, seed=-(2**63), temperature=0.5, top_p=0.9, top_k=3, min_p=0.1, presence_penalty=-1.5,
         frequency_penalty=0.25, repetition_penalty=1.1, logit_bias=((5, -100.0), (0, 1.5)), stop=("a", "b"),
-        stop_token_ids=(4, 9), min_tokens=2, ignore_eos=True, logprobs=0,
+        stop_token_ids=(4, 9), min_tokens=2, ignore_eos=True, logprobs=0, prompt_logprobs=3, include_stop=True,
+        grammar="{}",
     )  # fmt: skip
     job = Job(id="i", pool="p", tenant="t", prompts=((1, 2), (3,)), sampling=sampling, expected_tokens=5, n=4)
     assert decode_job(encode_job(job)) == job
     assert (job.num_choices, job.num_prompt_tokens, job.cost) == (8, 3, 3 + 8 * 5)
 
 
-def test_a_delta_from_before_logprobs_is_read_and_their_absence_costs_a_byte() -> None:
+def test_a_delta_from_before_logprobs_is_read_and_what_a_delta_lacks_costs_a_byte_each() -> None:
     old = msgspec.msgpack.encode(["delta", 0, [5], "x", None])
     assert decode_event(old) == Delta(0, (5,), "x")
     assert len(encode_event(Delta(0, (5,), "x"))) == len(old) + 1

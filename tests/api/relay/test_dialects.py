@@ -5,14 +5,16 @@ from typing import Any
 import pytest
 
 from api.errors import ApiError
-from api.relay.chunks import Chunk, StreamView, chunk_maker
+from api.relay.dialects.interface import Chunk
+from api.relay.dialects.openai import FRAMING
+from api.relay.dialects.registry import dialect_of
 from api.relay.outcomes import error_of
 from api.relay.sse import sse_body
-from api.relay.whole_response import whole_response
+from api.stream_view import StreamView
 from worker.protocol.event import Delta, Event, Terminal
 
 CHAT = StreamView(endpoint="chat.completions", model="m", created_s=7)
-TEXT = StreamView(endpoint="completions", model="m", created_s=7)
+TEXT = StreamView(endpoint="completions", model="m", created_s=7, num_choices=2)
 EVENTS: list[Event] = [
     Delta(0, (1,), "Hel"),
     Delta(0, (2,), ""),
@@ -29,8 +31,8 @@ USAGE = {
 
 
 def chunks_of(view: StreamView, events: list[Event]) -> list[Chunk]:
-    maker = chunk_maker("id-1", view)
-    return [chunk for event in events for chunk in maker.chunks(event)]
+    dialect = dialect_of("id-1", view)
+    return [chunk for event in events for chunk in dialect.chunks(event)]
 
 
 def choice(delta: dict[str, str], finish: str | None = None) -> dict[str, Any]:
@@ -69,7 +71,7 @@ def test_a_completion_stream_tells_its_choices_apart() -> None:
 
 
 def test_whole_answer_and_stream_tell_the_same() -> None:
-    whole = whole_response("id-1", CHAT, EVENTS, 1)
+    whole = dialect_of("id-1", CHAT).whole(EVENTS)
     streamed = "".join(c["choices"][0]["delta"].get("content", "") for c in chunks_of(CHAT, EVENTS))
     assert whole == {
         "id": "id-1",
@@ -90,14 +92,14 @@ def test_whole_answer_and_stream_tell_the_same() -> None:
 
 def test_a_stream_resumed_after_any_chunk_gives_exactly_the_rest() -> None:
     numbered = list(enumerate(chunks_of(CHAT, EVENTS), start=1))
-    full = list(sse_body(iter(numbered), with_id=True))
+    full = list(sse_body(iter(numbered), FRAMING, with_id=True))
     for after in range(len(numbered) + 1):
-        rest = list(sse_body(iter(numbered), with_id=True, after=after))
+        rest = list(sse_body(iter(numbered), FRAMING, with_id=True, after=after))
         assert rest[1:] == full[1 + after :]
 
 
 def test_a_quiet_stream_gets_comments_that_no_sdk_takes_for_an_event() -> None:
-    assert list(sse_body(iter([None]), with_id=False)) == [b"", b": ping\n", b"data: [DONE]\n\n"]
+    assert list(sse_body(iter([None]), FRAMING, with_id=False)) == [b"", b": ping\n", b"data: [DONE]\n\n"]
 
 
 def test_an_error_within_the_stream_ends_it_in_order() -> None:
@@ -105,7 +107,7 @@ def test_an_error_within_the_stream_ends_it_in_order() -> None:
         yield 1, {"a": 1}
         raise ApiError(500, "broke", "server_error", code="worker_lost")
 
-    assert b"".join(sse_body(chunks(), with_id=False)) == (
+    assert b"".join(sse_body(chunks(), FRAMING, with_id=False)) == (
         b'data: {"a":1}\n\n'
         b'data: {"error":{"message":"broke","type":"server_error","param":null,"code":"worker_lost"}}\n\n'
         b"data: [DONE]\n\n"

@@ -1,0 +1,1 @@
+"""How the raw text of an answer is read: content, reasoning and tool calls."""

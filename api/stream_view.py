@@ -1,0 +1,28 @@
+"""How a job is shown to its client: written by the pipeline, kept with the job, read by any process that relays it."""
+
+from typing import Any
+
+import msgspec
+
+
+class AnswerFormat(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How the text that the model writes is to be read. Empty: all of it is content."""
+
+    reasoning: str = ""  # how the model marks what it thinks before it answers
+    tools: str = ""  # how it writes tool calls
+    forced_tool: str = ""  # a grammar holds the whole answer to the arguments of this tool
+
+
+class StreamView(msgspec.Struct, frozen=True, omit_defaults=True):
+    endpoint: str  # chat.completions, completions, ...
+    model: str
+    created_s: int
+    num_choices: int = 1
+    include_usage: bool = False
+    is_stream: bool = False
+    resume_grace_ms: int = 0  # 0: a client that leaves cancels the job
+    request_digest: str = ""  # tells a repeat under an idempotency key from another request
+    answer: AnswerFormat = AnswerFormat()
+    echo: tuple[str, ...] = ()  # the text of each prompt, where the answer begins with it
+    service_tier: str = ""  # as it is told; empty: not at all
+    shown: dict[str, Any] = {}  # what else of the request an answer repeats
