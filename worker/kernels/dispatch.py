@@ -5,6 +5,7 @@ import logging
 import torch
 
 from worker.engine.device import num_threads
+from worker.kernels.cpu.attention import NativeAttention
 from worker.kernels.cpu.build import CannotBuild, library_file
 from worker.kernels.cpu.isa import available_isas
 from worker.kernels.cpu.library import Kernels
@@ -20,10 +21,9 @@ class UnknownKernels(ValueError):
     """No such kernels here; the message names those there are."""
 
 
-def attention_kernel(device: torch.device) -> AttentionKernel:
-    """The kernel to use on `device`."""
-    del device  # plain torch runs on every device
-    return ReferenceAttention()
+def attention_kernel(device: torch.device, page_size: int, kernels: Kernels | None = None) -> AttentionKernel:
+    """The kernel to use on `device`: that of our own kernels where there are any, else plain torch."""
+    return ReferenceAttention(page_size, device) if kernels is None else NativeAttention(kernels, page_size)
 
 
 def cpu_kernels(wanted: str, threads: int) -> Kernels | None:

@@ -6,13 +6,16 @@ attended one by one.
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 
 from worker.engine.ragged_batch import RaggedBatch
-from worker.kernels.interface import AttentionOptions, LayerCache
+from worker.kernels.interface import AttentionOptions, LayerLayout
+
+TensorPages = tuple[torch.Tensor, torch.Tensor]  # keys and values of a layer: [pages, page size, kv heads, size] each
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +47,26 @@ class ReferencePlan:
 
 
 class ReferenceAttention:
-    """See AttentionKernel."""
+    """See AttentionKernel. Pages of any type and any sizes, on any device."""
+
+    def __init__(self, page_size: int, device: torch.device) -> None:
+        self._page_size = page_size
+        self._device = device
+
+    def bytes_per_page(self, layout: LayerLayout) -> int:
+        sizes = layout.key_size + layout.value_size
+        return self._page_size * layout.num_heads * sizes * layout.dtype.itemsize
+
+    def new_pages(self, layout: LayerLayout, num_pages: int) -> TensorPages:
+        keys, values = (
+            torch.zeros(num_pages, self._page_size, layout.num_heads, size, dtype=layout.dtype, device=self._device)
+            for size in (layout.key_size, layout.value_size)
+        )
+        return keys, values
+
+    def scrub(self, layer: TensorPages, pages: Sequence[int]) -> None:
+        for stored in layer:
+            stored[list(pages)] = 0
 
     def plan(self, batch: RaggedBatch) -> ReferencePlan:
         alone: list[list[int]] = []
@@ -56,16 +78,16 @@ class ReferenceAttention:
                 alone.append([index])
         return ReferencePlan(batch.slots, [_group(batch, members) for members in (*together.values(), *alone)])
 
-    def write(self, plan: ReferencePlan, cache: LayerCache, new: LayerCache) -> None:
-        for stored, rows in zip(cache, new, strict=True):
+    def write(self, plan: ReferencePlan, layer: TensorPages, keys: torch.Tensor, values: torch.Tensor) -> None:
+        for stored, rows in zip(layer, (keys, values), strict=True):
             stored.flatten(0, 1).index_copy_(0, plan.slots, rows)
 
     def attend(
-        self, plan: ReferencePlan, query: torch.Tensor, cache: LayerCache, options: AttentionOptions
+        self, plan: ReferencePlan, query: torch.Tensor, layer: TensorPages, options: AttentionOptions
     ) -> torch.Tensor:
-        output = query.new_empty(*query.shape[:2], cache[1].shape[-1])
+        output = query.new_empty(*query.shape[:2], layer[1].shape[-1])
         for group in plan.groups:
-            keys, values = (_gather(stored, group) for stored in cache)
+            keys, values = (_gather(stored, group) for stored in layer)
             rows = query.index_select(0, group.rows)
             output.index_copy_(0, group.rows, _attend_group(rows, keys, values, group, options))
         return output

@@ -34,12 +34,12 @@ class PagedTarget:
     def __init__(self, kernel: AttentionKernel, plan: Any, pool: KVPool) -> None:
         self._kernel = kernel
         self._plan = plan
-        self._layers = iter(zip(pool.keys, pool.values, strict=True))
+        self._layers = iter(pool.layers)
 
     def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, call: dict[str, Any]) -> torch.Tensor:
-        cache = next(self._layers)
-        self._kernel.write(self._plan, cache, (key, value))
-        return self._kernel.attend(self._plan, query, cache, options_of(call))
+        layer = next(self._layers)
+        self._kernel.write(self._plan, layer, key, value)
+        return self._kernel.attend(self._plan, query, layer, options_of(call))
 
 
 def options_of(call: dict[str, Any]) -> AttentionOptions:

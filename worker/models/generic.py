@@ -2,38 +2,50 @@
 
 import inspect
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from worker.engine.ragged_batch import RaggedBatch
 from worker.kernels.dispatch import attention_kernel
+from worker.kernels.interface import AttentionKernel
 from worker.models.attention_hook import PagedTarget, attention_goes_to
-from worker.models.kv_pool import KVPool, bytes_per_token
+from worker.models.kv_pool import KVPool
 from worker.models.probe import probe
 
 
 class GenericModel:
     """See Model. Call `allocate` once before the first forward pass."""
 
-    def __init__(self, network: Any, page_size: int) -> None:
-        """`network` is a transformers model that loads with our attention hook. Raises ModelRefused."""
-        self.device: torch.device = network.get_input_embeddings().weight.device
+    def __init__(
+        self,
+        network: Any,
+        page_size: int,
+        kernel: AttentionKernel | None = None,
+        page_dtype: torch.dtype | None = None,
+    ) -> None:
+        """`network` is a transformers model that loads with our attention hook.
+
+        `kernel`: plain torch where absent. `page_dtype`: what pages hold; the type the network computes in where
+        absent. Raises ModelRefused, and UnservedLayout as the kernel does.
+        """
+        self.device: torch.device = network.device
         self.vocab_size: int = network.get_input_embeddings().num_embeddings
         self._network = network
-        self._page_size = page_size
-        self._kernel = attention_kernel(self.device)
+        self._kernel = attention_kernel(self.device, page_size) if kernel is None else kernel
         self._can_select_rows = "logits_to_keep" in inspect.signature(network.forward).parameters
-        self._layouts = probe(network, self._kernel, page_size)
-        self._pool = KVPool([], 0, page_size, self.device)
+        layouts = probe(network, self._kernel, page_size)
+        self._layouts = [replace(layout, dtype=page_dtype or layout.dtype) for layout in layouts]
+        self._pool = KVPool(self._kernel, [], 0)
 
     @property
     def bytes_per_page(self) -> int:
-        return bytes_per_token(self._layouts) * self._page_size
+        return sum(self._kernel.bytes_per_page(layout) for layout in self._layouts)
 
     def allocate(self, num_pages: int) -> None:
         """Makes the KV pool."""
-        self._pool = KVPool(self._layouts, num_pages, self._page_size, self.device)
+        self._pool = KVPool(self._kernel, self._layouts, num_pages)
 
     @torch.inference_mode()
     def forward(self, batch: RaggedBatch) -> torch.Tensor:

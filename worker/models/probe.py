@@ -12,10 +12,9 @@ from typing import Any
 import torch
 
 from worker.engine.ragged_batch import RaggedRow, build_batch
-from worker.kernels.interface import AttentionKernel
+from worker.kernels.interface import AttentionKernel, LayerLayout, UnservedLayout
 from worker.models.attention_hook import HOOK, attention_goes_to, options_of
-from worker.models.kv_pool import KVPool, LayerLayout
-from worker.models.refusal import ModelRefused
+from worker.models.refusal import ModelFails, ModelRefused
 
 KNOWN_ARGUMENTS = frozenset({
     "scaling", "sliding_window", "softcap", "s_aux", "dropout", "is_causal",
@@ -36,7 +35,7 @@ class ProbeTarget:
         self._kernel = kernel
         self.page_size = page_size
         self._device = device
-        self._pools: list[KVPool] = []  # one for each layer, made when it is first called
+        self._layers: list[Any] = []  # the pages of each layer, made when it is first called
         self._num_called = 0
         self._plan: Any = None
 
@@ -47,13 +46,12 @@ class ProbeTarget:
         return {"input_ids": batch.token_ids[None], "position_ids": batch.positions[None], "use_cache": False}
 
     def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, call: dict[str, Any]) -> torch.Tensor:
-        if self._num_called == len(self._pools):
+        if self._num_called == len(self._layers):
             self._note_layer(query, key, value, call)
-        pool = self._pools[self._num_called]
+        layer = self._layers[self._num_called]
         self._num_called += 1
-        cache = (pool.keys[0], pool.values[0])
-        self._kernel.write(self._plan, cache, (key, value))
-        return self._kernel.attend(self._plan, query, cache, options_of(call))
+        self._kernel.write(self._plan, layer, key, value)
+        return self._kernel.attend(self._plan, query, layer, options_of(call))
 
     def _note_layer(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, call: dict[str, Any]) -> None:
         if not query.shape[0] == key.shape[0] == value.shape[0]:
@@ -63,22 +61,22 @@ class ProbeTarget:
         self.layouts.append(layout)
         self.calls.append(call)
         num_pages = len(CUTS) * -(-NUM_TOKENS // self.page_size)
-        self._pools.append(KVPool([layout], num_pages, self.page_size, self._device))
+        self._layers.append(self._kernel.new_pages(layout, num_pages))
 
 
 def probe(network: Any, kernel: AttentionKernel, page_size: int) -> list[LayerLayout]:
     """The layout of each attention layer, in the order of their calls.
 
     Raises ModelRefused for a model we cannot serve: its attention asks for what no kernel does, or packed, cut and
-    paged logits do not equal those of transformers' own attention.
+    paged logits do not equal those of transformers' own attention. Raises UnservedLayout as the kernel does.
     """
-    embeddings = network.get_input_embeddings()
-    token_ids = [(place * 7919 + 31) % embeddings.num_embeddings for place in range(NUM_TOKENS)]
-    target = ProbeTarget(kernel, page_size, embeddings.weight.device)
+    num_embeddings = network.get_input_embeddings().num_embeddings
+    token_ids = [(place * 7919 + 31) % num_embeddings for place in range(NUM_TOKENS)]
+    target = ProbeTarget(kernel, page_size, network.device)
     with _refusing(), torch.inference_mode():
         with attention_goes_to(target):
             found = _paged_logits(network, token_ids, target)
-        expected = _own_logits(network, token_ids, embeddings.weight.device)
+        expected = _own_logits(network, token_ids)
     _check_logits(network, found, expected)
     return target.layouts
 
@@ -101,11 +99,12 @@ def _paged_logits(network: Any, token_ids: list[int], target: ProbeTarget) -> to
     return torch.stack([torch.cat(halves) for halves in zip(*parts, strict=True)]).float()
 
 
-def _own_logits(network: Any, token_ids: list[int], device: torch.device) -> torch.Tensor:
+def _own_logits(network: Any, token_ids: list[int]) -> torch.Tensor:
     """[NUM_TOKENS, V] of transformers' own attention."""
     network.set_attn_implementation("eager")
     try:
-        logits: torch.Tensor = network(input_ids=torch.tensor([token_ids], device=device), use_cache=False).logits[0]
+        ids = torch.tensor([token_ids], device=network.device)
+        logits: torch.Tensor = network(input_ids=ids, use_cache=False).logits[0]
     finally:
         network.set_attn_implementation(HOOK)
     return logits.float()
@@ -127,10 +126,10 @@ def _refusing() -> Iterator[None]:
     """A model that fails in the probe would fail every request: better now, with its own words."""
     try:
         yield
-    except ModelRefused:
+    except (ModelRefused, UnservedLayout):
         raise
     except Exception as error:
-        raise ModelRefused(f"it fails when tried: {type(error).__name__}: {error}") from error
+        raise ModelFails(f"it fails when tried: {type(error).__name__}: {error}") from error
 
 
 def _check_arguments(call: dict[str, Any]) -> None:

@@ -10,6 +10,10 @@ class ModelRefused(ValueError):
     """This model cannot be served; the message names it and says why."""
 
 
+class ModelFails(ModelRefused):
+    """Its own code raises when tried."""
+
+
 def check_config(name: str, config: Any, model_class: Any) -> None:
     """Raises ModelRefused unless `model_class` may be a decoder whose only cross-token state is attention."""
     text_config = config.get_text_config(decoder=True)

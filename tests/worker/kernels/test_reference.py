@@ -60,14 +60,14 @@ def test_decodes_and_chunks_of_all_lengths_together_are_attended_exactly(
         torch.full((400, page_size, KV_HEADS, KEY_SIZE), 1e4),
         torch.full((400, page_size, KV_HEADS, VALUE_SIZE), 1e4),
     )
-    kernel = attention_kernel(CPU)
+    kernel = attention_kernel(CPU, page_size)
     earlier = [(index, 0, start) for index, (start, _) in enumerate(lengths) if start]
     current = [(index, start, stop) for index, (start, stop) in enumerate(lengths)]
     for spans in (earlier, current):
         rows = [RaggedRow([0] * (stop - start), start, pages[index]) for index, start, stop in spans]
         plan = kernel.plan(build_batch(rows, page_size, CPU))
         new = [torch.cat([of[index][start:stop] for index, start, stop in spans]) for of in (keys, values)]
-        kernel.write(plan, cache, (new[0], new[1]))
+        kernel.write(plan, cache, *new)
     query = torch.cat([queries[index][start:stop] for index, start, stop in current])
     output = kernel.attend(plan, query, cache, options)
     expected = [
@@ -81,13 +81,12 @@ def test_decodes_and_chunks_of_all_lengths_together_are_attended_exactly(
 def test_a_neighbour_full_of_nan_does_no_harm() -> None:
     page_size = 4
     cache = (torch.zeros(8, page_size, KV_HEADS, KEY_SIZE), torch.zeros(8, page_size, KV_HEADS, VALUE_SIZE))
-    kernel = attention_kernel(CPU)
+    kernel = attention_kernel(CPU, page_size)
     rows = [RaggedRow([0], 20, [0, 1, 2, 3, 4, 5]), RaggedRow([0], 17, [6, 7, 6, 7, 6])]
     plan = kernel.plan(build_batch(rows, page_size, CPU))
     for tensor in cache:
         tensor[:6] = torch.nan
-    new = (torch.ones(2, KV_HEADS, KEY_SIZE), torch.ones(2, KV_HEADS, VALUE_SIZE))
-    kernel.write(plan, cache, new)
+    kernel.write(plan, cache, torch.ones(2, KV_HEADS, KEY_SIZE), torch.ones(2, KV_HEADS, VALUE_SIZE))
     output = kernel.attend(plan, torch.ones(2, HEADS, KEY_SIZE), cache, AttentionOptions())
     assert output[0].isnan().all()
     assert output[1].isfinite().all()

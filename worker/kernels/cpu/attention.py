@@ -6,10 +6,13 @@ from dataclasses import dataclass
 
 import torch
 
-from worker.kernels.cpu.library import Kernels, NativeBatch
+from worker.engine.ragged_batch import RaggedBatch
+from worker.kernels.cpu.library import Kernels, NativeBatch, native_batch
 from worker.kernels.cpu.linear import huge_memory
 from worker.kernels.cpu.structures import FORMATS, Attention, KVLayout, Pages
-from worker.kernels.interface import AttentionOptions
+from worker.kernels.interface import AttentionOptions, LayerLayout, UnservedLayout
+
+MAX_HEAD_SIZE = 256
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,42 @@ class PagedLayer:
         """Overwrites what these pages hold with zeros."""
         self.keys[list(pages)] = 0
         self.values[list(pages)] = 0
+
+
+class NativeAttention:
+    """See AttentionKernel. Computes in float32 on the CPU, over pages of float32 or bfloat16."""
+
+    def __init__(self, kernels: Kernels, page_size: int) -> None:
+        self._kernels = kernels
+        self._page_size = page_size
+
+    def bytes_per_page(self, layout: LayerLayout) -> int:
+        native = self._shape(layout).layout
+        return key_bytes(self._kernels, native) + value_bytes(self._kernels, native)
+
+    def new_pages(self, layout: LayerLayout, num_pages: int) -> PagedLayer:
+        return PagedLayer(self._kernels, self._shape(layout), num_pages)
+
+    def scrub(self, layer: PagedLayer, pages: Sequence[int]) -> None:
+        layer.scrub(pages)
+
+    def plan(self, batch: RaggedBatch) -> NativeBatch:
+        return native_batch(batch)
+
+    def write(self, plan: NativeBatch, layer: PagedLayer, keys: torch.Tensor, values: torch.Tensor) -> None:
+        layer.write(plan, keys, values)
+
+    def attend(
+        self, plan: NativeBatch, query: torch.Tensor, layer: PagedLayer, options: AttentionOptions
+    ) -> torch.Tensor:
+        return layer.attend(plan, query, options)
+
+    def _shape(self, layout: LayerLayout) -> PageShape:
+        if max(layout.key_size, layout.value_size) > MAX_HEAD_SIZE:
+            raise UnservedLayout(f"heads of {layout.key_size} and {layout.value_size} elements")
+        if layout.dtype not in FORMATS:
+            raise UnservedLayout(f"keys and values in {layout.dtype}")
+        return PageShape(self._page_size, layout.num_heads, layout.key_size, layout.value_size, layout.dtype)
 
 
 def key_bytes(kernels: Kernels, layout: KVLayout) -> int:
