@@ -1,8 +1,7 @@
 """``make bench``: run the benchmarks, print their tables and keep them with a picture and all raw figures."""
 
 import sys
-
-import msgspec
+import time
 
 from ops.bench.admission import AdmissionResult, measure_admission
 from ops.bench.bench_model import default_model
@@ -12,16 +11,19 @@ from ops.bench.measurement import figures
 from ops.bench.options import ADMISSION, Options, read_options
 from ops.bench.own_server import HEADRACE
 from ops.bench.picture import svg
-from ops.bench.rounds import Results, run
+from ops.bench.results import Results, save
+from ops.bench.rounds import run
 from ops.bench.table import markdown
 
 
 def main() -> None:
     options = read_options()
     options.out.mkdir(parents=True, exist_ok=True)
-    results = run(options, lambda so_far: _write(options, so_far))
-    is_asked = ADMISSION in options.workloads and HEADRACE in options.servers
-    print(_write(options, results, _admission(_measure_admission()) if is_asked else ""))
+    began_s = time.monotonic()
+    results = run(options, lambda so_far: _keep(options, so_far, began_s))
+    if ADMISSION in options.workloads and HEADRACE in options.servers:
+        results.admission = _measure_admission()
+    print(_keep(options, results, began_s))
 
 
 def _measure_admission() -> AdmissionResult:
@@ -30,22 +32,16 @@ def _measure_admission() -> AdmissionResult:
         return measure_admission(stack, model.name)
 
 
-def _admission(result: AdmissionResult) -> str:
-    return f"""
-| full queue: {result.num_admitted + result.num_refused} requests at once, room for {result.num_admitted} | ms |
-|---|---|
-| refused with 429, p50 | {result.refusal_p50_ms:.0f} |
-| refused with 429, p99 | {result.refusal_p99_ms:.0f} |
-| slowest /livez meanwhile | {result.probe_max_ms:.0f} |
-"""
-
-
-def _write(options: Options, results: Results, more: str = "") -> str:
-    """Keeps everything in the folder of results; the text of the tables."""
-    text = markdown(results, describe_machine(), _command()) + more
+def _keep(options: Options, results: Results, began_s: float) -> str:
+    """Writes everything into the folder of results; the text of the tables."""
+    results.machine = describe_machine()
+    results.date = time.strftime("%Y-%m-%d", time.gmtime())
+    results.command = _command()
+    results.took_s = time.monotonic() - began_s
+    text = markdown(results)
+    save(results, options.out)
     (options.out / "results.md").write_text(text)
-    (options.out / "results.svg").write_text(svg(figures(results.measurements), HEADRACE, describe_machine()))
-    (options.out / "measurements.json").write_bytes(msgspec.json.encode(results.measurements))
+    (options.out / "results.svg").write_text(svg(figures(results.measurements), HEADRACE, results.machine))
     return text
 
 

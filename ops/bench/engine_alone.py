@@ -4,92 +4,30 @@ Takes a Task as JSON on standard input and the worker's settings from the enviro
 """
 
 import statistics
-import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+from transformers import AutoTokenizer
 
 from ops.bench.answer import Answer
+from ops.bench.engine_task import Report, Step, Task
 from ops.bench.machine import foreign_share, usage
 from ops.bench.measurement import Measurement
 from ops.bench.prompts import make_prompts
-from ops.bench.server import own_environment
-from ops.bench.workload import Question, selected
+from ops.bench.workload import Question, Workload, selected
+from worker.engine.engine import Engine, JobOutput
+from worker.engine.startup import load_engine
+from worker.protocol.configuration import read_settings
 from worker.protocol.job import Job, SamplingParams
+from worker.settings import WorkerSettings
 
-if TYPE_CHECKING:
-    from worker.engine.engine import Engine
-
-ENGINE = "engine in process"
-BATCHES = (1, 8, 32)
-CONTEXT = 256
-NUM_STEPS = 24
 _NO_PROCESS = 0
-
-
-class Task(msgspec.Struct, frozen=True):
-    """What to run: workloads, then `num_steps` decode steps of each batch size after prompts of `context` tokens."""
-
-    model: str
-    folder: str
-    workloads: list[str]
-    seed: int
-    is_quick: bool
-    batches: list[int]
-    context: int
-    num_steps: int
-
-
-class Step(msgspec.Struct, frozen=True):
-    """A decode step of `batch` sequences: the median, and the part of it outside the forward pass."""
-
-    batch: int
-    context: int
-    step_s: float
-    bookkeeping_s: float
-
-
-class Report(msgspec.Struct, frozen=True):
-    measurements: list[Measurement]
-    steps: list[Step]
-
-
-def measure_engine(task: Task, settings: Mapping[str, str]) -> Report:
-    """In a process of its own, set up as a worker is."""
-    environ = {**own_environment(), "OMP_WAIT_POLICY": "PASSIVE", **settings}
-    command = [sys.executable, "-m", "ops.bench.engine_alone"]
-    result = subprocess.run(command, input=msgspec.json.encode(task), stdout=subprocess.PIPE, env=environ, check=True)
-    return msgspec.json.decode(result.stdout, type=Report)
-
-
-def new_task(model: str, folder: str, workloads: Sequence[str], seed: int, *, is_quick: bool) -> Task:
-    """A task of the workloads among c1 and c32 that are asked for; quick ones have short contexts and few steps."""
-    names = [name for name in ("c1", "c32") if name in workloads]
-    divisor = 8 if is_quick else 1
-    return Task(model, folder, names, seed, is_quick, list(BATCHES), CONTEXT // divisor, NUM_STEPS // divisor)
-
-
-def _run(task: Task) -> Report:
-    from transformers import AutoTokenizer  # noqa: PLC0415  only in the process of its own
-
-    from worker.engine.startup import load_engine  # noqa: PLC0415  loads torch
-    from worker.protocol.configuration import read_settings  # noqa: PLC0415
-    from worker.settings import WorkerSettings  # noqa: PLC0415
-
-    engine = load_engine(read_settings(WorkerSettings), task.folder)
-    tokenizer = AutoTokenizer.from_pretrained(task.folder)
-    driver = _Driver(engine, tokenizer)
-    list(driver.closed_loop([Question("Warm up.", 4)], 1))
-    measurements = [
-        _measure(driver, task.model, workload.name, workload.questions(task.seed), workload.concurrency)
-        for workload in selected(task.workloads, is_quick=task.is_quick)
-    ]
-    return Report(measurements, [_step(driver, batch, task) for batch in task.batches])
+_MORE_TOKENS = 512  # than the steps that are timed: sequences go on while the prompts of later ones are computed
 
 
 @dataclass
@@ -103,7 +41,7 @@ class _Running:
 class _Driver:
     """Feeds an engine as the worker's loop does."""
 
-    def __init__(self, engine: "Engine", tokenizer: Any) -> None:
+    def __init__(self, engine: Engine, tokenizer: Any) -> None:
         self.engine = engine
         self._tokenizer = tokenizer
         self._num_jobs = 0
@@ -133,7 +71,7 @@ class _Driver:
             for output in self.engine.step():
                 yield from self._note(running, output)
 
-    def _note(self, running: dict[str, _Running], output: Any) -> Iterator[Answer]:
+    def _note(self, running: dict[str, _Running], output: JobOutput) -> Iterator[Answer]:
         one = running[output.job_id]
         one.num_output_tokens += sum(len(delta.token_ids) for delta in output.deltas)
         if any(delta.text for delta in output.deltas):
@@ -149,41 +87,79 @@ class _Driver:
             )
 
 
-def _measure(driver: _Driver, model: str, name: str, questions: Sequence[Question], concurrency: int) -> Measurement:
+def _run(task: Task) -> Report:
+    engine = load_engine(read_settings(WorkerSettings), task.folder)
+    driver = _Driver(engine, AutoTokenizer.from_pretrained(task.folder))
+    list(driver.closed_loop([Question("Warm up.", 4)], 1))
+    workloads = selected(task.workloads, is_quick=task.is_quick)
+    return Report([_measure(driver, task, workload) for workload in workloads], list(_steps(driver, task)))
+
+
+def _measure(driver: _Driver, task: Task, workload: Workload) -> Measurement:
     before, began_s = usage(_NO_PROCESS), time.perf_counter()
-    answers = list(driver.closed_loop(questions, concurrency))
+    answers = list(driver.closed_loop(workload.questions(task.seed), workload.concurrency))
     wall_s = time.perf_counter() - began_s
     return Measurement(
-        model=model,
-        server=ENGINE,
-        workload=name,
-        concurrency=concurrency,
+        model=task.model,
+        server=task.engine,
+        workload=workload.name,
+        concurrency=workload.concurrency,
         wall_s=wall_s,
         answers=answers,
         foreign_share=foreign_share(before, usage(_NO_PROCESS)),
     )
 
 
-def _step(driver: _Driver, batch: int, task: Task) -> Step:
-    """Steps in which `batch` sequences, all past their prompts, get one token each."""
+def _steps(driver: _Driver, task: Task) -> Iterator[Step]:
+    """Steps in which all sequences, past their prompts, get one token each.
+
+    The largest batch comes first and sequences leave until the next size is reached, so that each prompt is computed
+    only once.
+    """
     engine = driver.engine
-    texts = make_prompts(batch, task.context, 0, task.seed + batch)
-    jobs = [driver.add(driver.tokenize(text)[: task.context], task.context) for text in texts]
-    produced: set[str] = set()
-    while len(produced) < batch:
-        produced.update(output.job_id for output in engine.step() if output.deltas)
-    steps_s, forwards_s = [], _timed_forward(engine)
+    texts = make_prompts(max(task.batches), task.context, 0, task.seed)
+    prompts = [driver.tokenize(text)[: task.context - task.num_steps] for text in texts]
+    lengths = {driver.add(prompt, task.context + _MORE_TOKENS): len(prompt) for prompt in prompts}
+    waiting = set(lengths)
+    while waiting:
+        waiting -= _step(engine, lengths)
+    forwards_s = _timed_forward(engine)
+    for batch in sorted(task.batches, reverse=True):
+        while len(lengths) > batch:
+            engine.cancel(lengths.popitem()[0])
+        yield _timed_steps(engine, task, lengths, forwards_s)
+    for job_id in lengths:
+        engine.cancel(job_id)
+
+
+def _timed_steps(engine: Engine, task: Task, lengths: dict[str, int], forwards_s: list[float]) -> Step:
+    forwards_s.clear()
+    steps_s, contexts = [], []
     for _ in range(task.num_steps):
+        contexts.append(statistics.fmean(lengths.values()))
         began_s = time.perf_counter()
-        engine.step()
+        _step(engine, lengths)
         steps_s.append(time.perf_counter() - began_s)
     bookkeeping_s = [step_s - forward_s for step_s, forward_s in zip(steps_s, forwards_s, strict=True)]
-    for job_id in jobs:
-        engine.cancel(job_id)
-    return Step(batch, task.context, statistics.median(steps_s), statistics.median(bookkeeping_s))
+    return Step(
+        model=task.model,
+        engine=task.engine,
+        batch=len(lengths),
+        context=statistics.fmean(contexts),
+        step_s=statistics.median(steps_s),
+        bookkeeping_s=statistics.median(bookkeeping_s),
+    )
 
 
-def _timed_forward(engine: "Engine") -> list[float]:
+def _step(engine: Engine, lengths: dict[str, int]) -> set[str]:
+    """One step; the jobs that got a token, whose lengths are brought up to date."""
+    outputs = engine.step()
+    for output in outputs:
+        lengths[output.job_id] += sum(len(delta.token_ids) for delta in output.deltas)
+    return {output.job_id for output in outputs if output.deltas}
+
+
+def _timed_forward(engine: Engine) -> list[float]:
     """Seconds of each forward pass from now on. There is no public place for a stop watch between step and model."""
     model: Any = engine._model
     forward = type(model).forward.__get__(model)

@@ -1,6 +1,7 @@
 """From answers to figures: what one workload on one server came to, over all rounds."""
 
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -95,3 +96,8 @@ def _figures(group: Sequence[Measurement]) -> Figures:
 
 def _tpot_ms(answer: Answer) -> float:
     return (answer.text_times_s[-1] - answer.text_times_s[0]) / (answer.num_output_tokens - 1) * MS
+
+
+def most_memory_mib(rows: Iterable[Figures], server: str) -> float:
+    """After any workload; NaN where none was measured."""
+    return max((row.pss_mib for row in rows if row.server == server), default=math.nan)

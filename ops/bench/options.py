@@ -18,7 +18,10 @@ ALL_WORKLOADS = (*WORKLOADS, ADMISSION)
 
 @dataclass(frozen=True)
 class Options:
-    """`settings`: HEADRACE_ variables for our own server. `quiet_limit_s`: how long to wait for a quiet machine."""
+    """`settings`: HEADRACE_ variables for our own server. `quiet_limit_s`: how long to wait for a quiet machine.
+
+    `repeat_limit_s`: a workload that took longer is measured once, however many rounds there are.
+    """
 
     is_quick: bool
     num_rounds: int
@@ -27,6 +30,7 @@ class Options:
     workloads: list[str]
     settings: dict[str, str]
     quiet_limit_s: float
+    repeat_limit_s: float
     out: Path
 
 
@@ -48,6 +52,7 @@ def read_options(arguments: Sequence[str] | None = None) -> Options:
         workloads=given.workloads,
         settings=dict(given.set),
         quiet_limit_s=given.wait_quiet,
+        repeat_limit_s=given.repeat_limit,
         out=given.out.resolve(),
     )
 
@@ -69,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--workloads", type=_names, default=list(ALL_WORKLOADS), help=f"of {', '.join(ALL_WORKLOADS)}")
     add("--set", type=_setting, action="append", default=[], help="a setting of Headrace: HEADRACE_DTYPE=float32")
     add("--wait-quiet", type=float, default=60.0, metavar="S", help="wait so long for other programs to calm down")
+    add("--repeat-limit", type=float, default=30.0, metavar="S", help="what took longer is not measured again")
     add("--out", type=Path, default=Path("build/bench"), help="folder of the results (%(default)s)")
     return parser
 

@@ -6,34 +6,27 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ops.bench import peers
 from ops.bench.answer import read_answer
 from ops.bench.bench_model import BenchModel, prepare
-from ops.bench.engine_alone import ENGINE, Step, measure_engine, new_task
+from ops.bench.engine_task import ENGINE, ENGINE_INT8, ENGINE_WORKLOADS, measure_engine, new_task
 from ops.bench.load_generator import drive
 from ops.bench.machine import foreign_share, pss_bytes, usage, wait_until_quiet
 from ops.bench.measurement import Measurement
 from ops.bench.options import Options
-from ops.bench.own_server import HEADRACE, VARIANTS, Variant, launch_headrace, own_settings
-from ops.bench.roofline import Roofline, measure_roofline
+from ops.bench.own_server import HEADRACE, INT8, VARIANTS, Variant, launch_headrace, own_settings
+from ops.bench.path_times import measure_paths
+from ops.bench.results import Results, Start
+from ops.bench.roofline import measure_roofline
 from ops.bench.server import Launch, RunningServer, ServerFailed, running
 from ops.bench.workload import Workload, selected
 
-
-@dataclass
-class Results:
-    """All that was measured. `starts_s`: seconds from start to first token, one for each start."""
-
-    roofline: Roofline
-    models: dict[str, BenchModel] = field(default_factory=dict)
-    measurements: list[Measurement] = field(default_factory=list)
-    steps: dict[str, list[Step]] = field(default_factory=dict)
-    starts_s: dict[tuple[str, str], list[float]] = field(default_factory=dict)
-    versions: list[str] = field(default_factory=list)
-    absent: dict[str, str] = field(default_factory=dict)
+_ENGINE_OF = {HEADRACE: ENGINE, INT8: ENGINE_INT8}
+PATHS = "lean and generic path"
 
 
 @dataclass(frozen=True)
@@ -51,21 +44,32 @@ def run(options: Options, keep: Callable[[Results], object]) -> Results:
     After each server's turn `keep` gets all results so far, so that an interrupted run is not lost.
     """
     _say("the machine's own limits")
-    results = Results(measure_roofline())
+    wait_until_quiet(0, options.quiet_limit_s)
+    results = Results(roofline=measure_roofline())
     entrants = list(_entrants(options, results))
     for name in options.models:
         model = prepare(name, options.out / "models")
         results.models[model.name] = model
         for number in range(options.num_rounds):
-            if number > 0:
-                results.roofline = results.roofline.best_of(measure_roofline())
-            for entrant in entrants:
-                _turn(options, results, model, entrant, number)
-                keep(results)
-            if HEADRACE in options.servers:
-                _engine_turn(options, results, model, number)
+            for turn in _turns(options, results, model, entrants, number):
+                turn()
                 keep(results)
     return results
+
+
+def _turns(
+    options: Options, results: Results, model: BenchModel, entrants: list[Entrant], number: int
+) -> Iterator[Callable[[], None]]:
+    """One round: each server, and what is measured in process."""
+    if number > 0:
+        yield lambda: _roofline_turn(options, results)
+    for entrant in entrants:
+        yield partial(_turn, options, results, model, entrant, number)
+    for server, engine in _ENGINE_OF.items():
+        if server in options.servers:
+            yield partial(_engine_turn, options, results, model, engine, number)
+    if HEADRACE in options.servers and number == 0:
+        yield lambda: _paths_turn(options, results, model)
 
 
 def _entrants(options: Options, results: Results) -> Iterator[Entrant]:
@@ -107,15 +111,26 @@ def _turn(options: Options, results: Results, model: BenchModel, entrant: Entran
     _say(f"round {number + 1}: {entrant.name}, {model.name}")
     with ExitStack() as cleanup:
         data = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="headrace-bench-")))
+        wait_until_quiet(0, options.quiet_limit_s)
         try:
             server = cleanup.enter_context(running(entrant.launch(model, data), log))
         except (peers.Absent, ServerFailed) as reason:
             results.absent[f"{entrant.name}, {model.name}"] = str(reason)
             return
-        results.starts_s.setdefault((model.name, entrant.name), []).append(server.first_token_s)
+        results.starts.append(Start(model.name, entrant.name, server.first_token_s))
         for workload in entrant.workloads:
-            wait_until_quiet(server.pid, options.quiet_limit_s)
-            results.measurements.append(measure(server, model.name, workload))
+            if _is_due(options, results, (model.name, entrant.name, workload.name)):
+                wait_until_quiet(server.pid, options.quiet_limit_s)
+                results.measurements.append(measure(server, model.name, workload))
+
+
+def _is_due(options: Options, results: Results, key: tuple[str, str, str]) -> bool:
+    """What has taken long has met fast and slow spells of the machine alike, and is not measured again."""
+    return all(
+        one.wall_s <= options.repeat_limit_s
+        for one in results.measurements
+        if (one.model, one.server, one.workload) == key
+    )
 
 
 def measure(server: RunningServer, model: str, workload: Workload) -> Measurement:
@@ -136,17 +151,36 @@ def measure(server: RunningServer, model: str, workload: Workload) -> Measuremen
     )
 
 
-def _engine_turn(options: Options, results: Results, model: BenchModel, number: int) -> None:
-    _say(f"round {number + 1}: {ENGINE}, {model.name}")
-    task = new_task(model.name, str(model.folder), options.workloads, _fresh_seed(), is_quick=options.is_quick)
+def _engine_turn(options: Options, results: Results, model: BenchModel, engine: str, number: int) -> None:
+    _say(f"round {number + 1}: {engine}, {model.name}")
+    names = [
+        name
+        for name in ENGINE_WORKLOADS
+        if engine == ENGINE and name in options.workloads and _is_due(options, results, (model.name, engine, name))
+    ]
+    task = new_task(engine, model.name, str(model.folder), names, _fresh_seed(), is_quick=options.is_quick)
     wait_until_quiet(0, options.quiet_limit_s)
     try:
         report = measure_engine(task, own_settings(model, options.settings))
     except subprocess.CalledProcessError as error:
-        results.absent[f"{ENGINE}, {model.name}"] = f"it ended with {error.returncode}; its last words are above"
+        results.absent[f"{engine}, {model.name}"] = f"it ended with {error.returncode}; its last words are above"
         return
     results.measurements += report.measurements
-    results.steps.setdefault(model.name, []).extend(report.steps)
+    results.steps += report.steps
+
+
+def _paths_turn(options: Options, results: Results, model: BenchModel) -> None:
+    _say(f"{PATHS}, {model.name}")
+    wait_until_quiet(0, options.quiet_limit_s)
+    try:
+        results.timings[model.name] = measure_paths(str(model.folder), is_quick=options.is_quick)
+    except subprocess.CalledProcessError as error:
+        results.absent[f"{PATHS}, {model.name}"] = f"it ended with {error.returncode}; its last words are above"
+
+
+def _roofline_turn(options: Options, results: Results) -> None:
+    wait_until_quiet(0, options.quiet_limit_s)
+    results.roofline = results.roofline.best_of(measure_roofline())
 
 
 def _fresh_seed() -> int:

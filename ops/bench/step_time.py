@@ -8,6 +8,7 @@ same threads read memory in the same run.
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,8 +16,10 @@ from dataclasses import dataclass
 # As in a worker, and before torch is loaded: OpenMP's threads would else spin while the others compute.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+import msgspec
 import torch
 
+from ops.bench.path_times import Timing, decode_name, path_table
 from worker.engine.device import num_threads, set_threads
 from worker.engine.ragged_batch import RaggedBatch, RaggedRow, build_batch
 from worker.kernels.cpu.library import Kernels
@@ -42,30 +45,6 @@ class Sizes:
     repetitions: int
 
 
-@dataclass(frozen=True)
-class Timing:
-    """The best time of a batch on each path, in seconds; `least_s` is what reading its bytes takes."""
-
-    name: str
-    num_tokens: int
-    lean_s: float
-    generic_s: float
-    least_s: float | None
-
-    @property
-    def row(self) -> str:
-        share = "" if self.least_s is None else f"{self.least_s / self.lean_s:.0%}"
-        cells = (
-            self.name,
-            f"{1000 * self.lean_s:.1f}",
-            f"{1000 * self.generic_s:.1f}",
-            f"{self.generic_s / self.lean_s:.1f}",
-            f"{self.num_tokens / self.lean_s:.0f}",
-            share,
-        )
-        return f"| {' | '.join(cells)} |"
-
-
 def measure(folder: str, settings: WorkerSettings, sizes: Sizes) -> list[Timing]:
     """Times both paths on the model in `folder`."""
     set_threads(settings.threads)
@@ -82,16 +61,11 @@ def measure(folder: str, settings: WorkerSettings, sizes: Sizes) -> list[Timing]
         batch = _decode_batch(count, sizes.context, pages_each)
         page_bytes = lean.model.bytes_per_page * count * sizes.context / PAGE_SIZE
         least_s = (lean.model.weight_bytes + page_bytes) / bytes_per_s
-        timings.append(_compare(f"decode, {count}", lean, generic, batch, sizes.repetitions, least_s))
+        timings.append(_compare(decode_name(count), lean, generic, batch, sizes.repetitions, least_s))
     row = RaggedRow(_ids(sizes.prefill), 0, range(pages_each), wants_last_logits=True)
     prefill = build_batch([row], PAGE_SIZE, CPU)
     timings.append(_compare(f"prefill, {sizes.prefill} tokens", lean, generic, prefill, sizes.repetitions, None))
     return timings
-
-
-def table(timings: list[Timing]) -> str:
-    head = "| | lean ms | generic ms | times as fast | tokens/s | of the memory's rate |\n|---|---|---|---|---|---|"
-    return "\n".join([head, *(timing.row for timing in timings)])
 
 
 def _model(folder: str, settings: WorkerSettings, kernels: str, num_pages: int) -> ServedModel:
@@ -139,12 +113,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", help="model folder; the default model where absent")
     parser.add_argument("--threads", type=int, default=0, help="0 means one for each core")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
     options = parser.parse_args()
     folder = options.folder or resolve_model("")[0]
     sizes = Sizes(64, 64, 1) if options.quick else Sizes(256, 512, 7)
     timings = measure(folder, WorkerSettings(threads=options.threads), sizes)
-    print(f"{num_threads(options.threads)} threads, context of {sizes.context} tokens\n\n{table(timings)}")
+    if options.json:
+        sys.stdout.buffer.write(msgspec.json.encode(timings))
+    else:
+        print(f"{num_threads(options.threads)} threads, context of {sizes.context} tokens\n\n{path_table(timings)}")
 
 
 if __name__ == "__main__":

@@ -1,17 +1,20 @@
 """The results as Markdown tables."""
 
 import math
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
+from ops.bench.admission import AdmissionResult
 from ops.bench.bench_model import BenchModel
-from ops.bench.engine_alone import ENGINE, Step
+from ops.bench.engine_task import ENGINE, Step
 from ops.bench.machine import DISTURBED_SHARE
-from ops.bench.measurement import Figures, figures
+from ops.bench.measured import best_steps
+from ops.bench.measurement import Figures, figures, most_memory_mib
 from ops.bench.own_server import HEADRACE, INT8, POLICY_WORKLOAD, STATIC
+from ops.bench.path_times import path_table
 from ops.bench.peers import LLAMA_SERVER, LLAMA_SERVER_Q8, TRANSFORMERS, VLLM
+from ops.bench.results import Results
 from ops.bench.roofline import Roofline
-from ops.bench.rounds import Results
+from ops.bench.targets import Verdict, verdicts
 
 Cells = Sequence[object]
 _NONE = "–"
@@ -21,22 +24,26 @@ _COMPARED = (
 )
 
 
-def markdown(results: Results, machine: str, command: str) -> str:
-    """Everything: the machine, each model's results, ratios, and what could not be measured."""
+def markdown(results: Results) -> str:
+    """Everything: the machine, each model's results, ratios, targets, and what could not be measured."""
     rows = figures(results.measurements)
-    parts = [_head(results, machine, command)]
+    parts = [_head(results)]
     for model in results.models.values():
         own = [row for row in rows if row.model == model.name]
+        steps = [step for step in results.steps if step.model == model.name]
+        timings = results.timings.get(model.name, [])
         parts += [
             f"## {model.name}",
             _main_table(own, model, results.roofline),
+            target_table(verdicts(results, model.name)),
             _ratios(own),
             _policies(own),
             _overhead(own),
-            _steps(results.steps.get(model.name, ()), model, results.roofline),
+            _steps(steps, model, results.roofline),
+            path_table(timings) if timings else "",
             _starts(results, own, model),
         ]
-    parts.append(_absences(results))
+    parts += [_admission(results.admission) if results.admission else "", _absences(results)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -68,15 +75,29 @@ def run_share(row: Figures, model: BenchModel, roofline: Roofline) -> float:
     return row.output_tokens_per_s * best_s / row.output_tokens if row.output_tokens else math.nan
 
 
-def _head(results: Results, machine: str, command: str) -> str:
+def target_table(rows: Iterable[Verdict]) -> str:
+    return table(
+        ("target", "bound", "measured", "met"),
+        ((row.what, row.bound_text, row.measured_text, {True: "yes", False: "**no**", None: _NONE}[row.is_met])
+         for row in rows),
+    )  # fmt: skip
+
+
+def limits(results: Results) -> str:
+    """The machine's own rates, and what was compared."""
     line = results.roofline
     return (
-        f"# Benchmark, {time.strftime('%Y-%m-%d', time.gmtime())}\n\n"
-        f"{machine}. Again with: `{command}`\n\n"
         f"Measured limits: reads {line.read_bytes_per_s / 1e9:.1f} GB/s ({line.read_1_bytes_per_s / 1e9:.1f} with one "
         f"thread), multiplies at {line.flop_per_s / 1e9:.0f} GFLOP/s in {_dtype(line)}.\n"
         f"{'Compared: ' + ', '.join(results.versions) + '.' if results.versions else ''}"
     ).rstrip()
+
+
+def _head(results: Results) -> str:
+    return (
+        f"# Benchmark, {results.date}\n\n{results.machine}. It took {results.took_s / 60:.0f} minutes. "
+        f"Again with: `{results.command}`\n\n{limits(results)}"
+    )
 
 
 def _dtype(line: Roofline) -> str:
@@ -161,15 +182,16 @@ def _overhead(rows: Sequence[Figures]) -> str:
 def _steps(steps: Sequence[Step], model: BenchModel, roofline: Roofline) -> str:
     return table(
         ("decode step in process", "context", "ms", "roofline ms", "of it", "outside the forward pass, ms", "share"),
-        (_step_row(step, model, roofline) for step in _best(steps)),
+        (_step_row(step, model, roofline) for step in best_steps(steps)),
     )
 
 
 def _step_row(step: Step, model: BenchModel, roofline: Roofline) -> Cells:
-    at_best_s = roofline.step_s(model, step.batch, step.context)
+    is_plain = step.engine == ENGINE  # the roofline is that of the weights as stored
+    at_best_s = roofline.step_s(model, step.batch, step.context) if is_plain else math.nan
     return (
-        f"batch {step.batch}",
-        step.context,
+        f"{step.engine}, batch {step.batch}",
+        number(step.context),
         number(step.step_s * 1000, 1),
         number(at_best_s * 1000, 1),
         percent(at_best_s / step.step_s),
@@ -178,23 +200,27 @@ def _step_row(step: Step, model: BenchModel, roofline: Roofline) -> Cells:
     )
 
 
-def _best(steps: Sequence[Step]) -> Iterator[Step]:
-    """The fastest round of each batch size."""
-    for batch in dict.fromkeys(step.batch for step in steps):
-        yield min((step for step in steps if step.batch == batch), key=lambda step: step.step_s)
-
-
 def _starts(results: Results, rows: Sequence[Figures], model: BenchModel) -> str:
+    starts: dict[str, list[float]] = {}
+    for start in results.starts:
+        if start.model == model.name:
+            starts.setdefault(start.server, []).append(start.first_token_s)
     lines = [
-        (server, " / ".join(number(start_s, 1) for start_s in starts_s), number(_pss(rows, server)))
-        for (name, server), starts_s in results.starts_s.items()
-        if name == model.name
+        (server, " / ".join(number(start_s, 1) for start_s in starts_s), number(most_memory_mib(rows, server)))
+        for server, starts_s in starts.items()
     ]
     return table(("server", "start to first token, s (each start)", "most memory (PSS), MiB"), lines)
 
 
-def _pss(rows: Sequence[Figures], server: str) -> float:
-    return max((row.pss_mib for row in rows if row.server == server), default=math.nan)
+def _admission(result: AdmissionResult) -> str:
+    return table(
+        (f"full queue: {result.num_admitted + result.num_refused} requests, room for {result.num_admitted}", "ms"),
+        (
+            ("refused with 429, p50", number(result.refusal_p50_ms)),
+            ("refused with 429, p99", number(result.refusal_p99_ms)),
+            ("slowest /livez meanwhile", number(result.probe_max_ms)),
+        ),
+    )
 
 
 def _absences(results: Results) -> str:

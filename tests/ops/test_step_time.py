@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from ops.bench.step_time import Sizes, Timing, measure, table
+from ops.bench.path_times import Timing, path_table
+from ops.bench.step_time import Sizes, measure
 from worker.settings import WorkerSettings
 
 
@@ -16,7 +17,7 @@ def test_given_a_tiny_model_then_every_batch_is_timed_on_both_paths(tiny_model_f
 
 def test_given_timings_then_the_table_sets_them_side_by_side() -> None:
     timings = [Timing("decode, 8", 8, 0.02, 0.1, 0.015), Timing("prefill, 512 tokens", 512, 1.0, 1.5, None)]
-    assert table(timings).splitlines()[2:] == [
+    assert path_table(timings).splitlines()[2:] == [
         "| decode, 8 | 20.0 | 100.0 | 5.0 | 400 | 75% |",
         "| prefill, 512 tokens | 1000.0 | 1500.0 | 1.5 | 512 |  |",
     ]
