@@ -34,7 +34,7 @@ def view_of_repeat(shared: Services, job_id: str, view: StreamView) -> StreamVie
 
 
 def request_digest(prepared: PreparedRequest) -> str:
-    """The same for a repeat of the request, whose id, time and minted seed differ."""
-    job = prepared.job
-    asked = (replace(prepared.view, created_s=0), job.prompts, job.n, replace(job.sampling, seed=0))
+    """The same for a repeat of the request: its id, time and minted seed differ, and it may stream or not."""
+    job, view = prepared.job, prepared.view
+    asked = (view.endpoint, view.answer, view.echo, view.shown, job.prompts, job.n, replace(job.sampling, seed=0))
     return hashlib.sha256(msgspec.msgpack.encode(asked)).hexdigest()

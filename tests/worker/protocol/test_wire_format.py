@@ -46,7 +46,7 @@ def test_every_sampling_parameter_survives_the_queue() -> None:
 def test_a_delta_from_before_logprobs_is_read_and_what_a_delta_lacks_costs_a_byte_each() -> None:
     old = msgspec.msgpack.encode(["delta", 0, [5], "x", None])
     assert decode_event(old) == Delta(0, (5,), "x")
-    assert len(encode_event(Delta(0, (5,), "x"))) == len(old) + 1
+    assert len(encode_event(Delta(0, (5,), "x"))) == len(old) + 3
 
 
 def test_logprobs_survive_the_queue_and_a_frame() -> None:
