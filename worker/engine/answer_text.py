@@ -14,6 +14,7 @@ class Piece:
 
     text: str
     finish: FinishReason | None = None
+    matched_stop: str | int | None = None  # the stop string, or the token among the job's own stop tokens
 
 
 class AnswerText:
@@ -22,7 +23,8 @@ class AnswerText:
     def __init__(self, detokenizer: Detokenizer, sampling: SamplingParams, model_end_ids: frozenset[int]) -> None:
         """`model_end_ids` are the tokens that end an answer unless the job ignores them."""
         self._detokenizer = detokenizer
-        self._stops = StopMatcher(sampling.stop)
+        self._stops = StopMatcher(sampling.stop, keeps_match=sampling.include_stop)
+        self._stop_token_ids = sampling.stop_token_ids
         self._num_to_come = sampling.min_tokens  # before nothing but the limit ends the answer
         self.end_token_ids = (frozenset() if sampling.ignore_eos else model_end_ids).union(sampling.stop_token_ids)
 
@@ -32,13 +34,13 @@ class AnswerText:
             self._num_to_come -= 1
             text = self._detokenizer.feed(token_id)
         elif token_id in self.end_token_ids:  # never shown, and never longer than allowed
-            return Piece(self._close(), "stop")
+            return Piece(self._close(), "stop", token_id if token_id in self._stop_token_ids else None)
         else:
             text = self._stops.feed(self._detokenizer.feed(token_id))
         if is_last:
             text += self._close()
         if self._stops.is_matched:
-            return Piece(text, "stop")
+            return Piece(text, "stop", self._stops.matched)
         return Piece(text, "length" if is_last else None)
 
     def is_shown(self, token_id: int, piece: Piece) -> bool:

@@ -1,4 +1,4 @@
-"""Stop strings: matched on the text across token boundaries, and cut exactly before the match."""
+"""Stop strings: matched on the text across token boundaries, and cut exactly before the match, or after it."""
 
 from collections.abc import Sequence
 
@@ -10,34 +10,40 @@ class StopMatcher:
     depend on where the token boundaries lie; among those, the one that began first.
     """
 
-    def __init__(self, stop_strings: Sequence[str]) -> None:
+    def __init__(self, stop_strings: Sequence[str], *, keeps_match: bool = False) -> None:
+        """`keeps_match`: the stop string belongs to the answer."""
         self._stop_strings = tuple(text for text in stop_strings if text)
+        self._keeps_match = keeps_match
         self._held = ""
-        self.is_matched = False
+        self.matched: str | None = None
 
     def feed(self, text: str) -> str:
         """The text that is now certain to belong to the answer. Empty for ever after a match."""
         if self.is_matched or not self._stop_strings:
             return "" if self.is_matched else text
         pending = self._held + text
-        cut = self._match_start(pending)
-        if cut is None:
+        match = self._first_match(pending)
+        if match is None:
             cut = len(pending) - self._num_held(pending)
             self._held = pending[cut:]
-        else:
-            self._held = ""
-            self.is_matched = True
-        return pending[:cut]
+            return pending[:cut]
+        end, start, self.matched = match
+        self._held = ""
+        return pending[: end if self._keeps_match else start]
+
+    @property
+    def is_matched(self) -> bool:
+        return self.matched is not None
 
     def flush(self) -> str:
         """The text still held back: no stop string came of it."""
         held, self._held = self._held, ""
         return held
 
-    def _match_start(self, pending: str) -> int | None:
-        found = ((pending.find(stop), len(stop)) for stop in self._stop_strings)
-        matches = [(start + length, start) for start, length in found if start >= 0]
-        return min(matches)[1] if matches else None
+    def _first_match(self, pending: str) -> tuple[int, int, str] | None:
+        """(end, start, stop string)"""
+        found = ((pending.find(stop), stop) for stop in self._stop_strings)
+        return min(((start + len(stop), start, stop) for start, stop in found if start >= 0), default=None)
 
     def _num_held(self, pending: str) -> int:
         return max(_overlap(pending, stop) for stop in self._stop_strings)

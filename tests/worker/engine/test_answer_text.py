@@ -26,8 +26,13 @@ def push(stops: tuple[str, ...], token_ids: list[int], limit: int = 99, **change
         ((), [A, B], 99, [Piece("A"), Piece("B")]),
         ((), [A, END], 99, [Piece("A"), Piece("", "stop")]),  # an end token has no text
         ((), [A, B], 2, [Piece("A"), Piece("B", "length")]),
-        (("BC",), [A, B, C], 99, [Piece("A"), Piece(""), Piece("", "stop")]),
-        (("BC",), [A, B, C], 3, [Piece("A"), Piece(""), Piece("", "stop")]),  # a match in the last token is a stop
+        (("BC",), [A, B, C], 99, [Piece("A"), Piece(""), Piece("", "stop", "BC")]),
+        (
+            ("BC",),
+            [A, B, C],
+            3,
+            [Piece("A"), Piece(""), Piece("", "stop", "BC")],
+        ),  # a match in the last token is a stop
         (("BC",), [A, B], 2, [Piece("A"), Piece("B", "length")]),  # what was held back comes out at the end
         (("BC",), [B, END], 99, [Piece(""), Piece("B", "stop")]),
         ((), [END], 1, [Piece("", "stop")]),  # the end token at the limit is a stop, not a cut
@@ -58,20 +63,20 @@ class HalfDetokenizer:
 
 def test_a_stop_string_completed_by_the_last_held_character_still_counts() -> None:
     text = AnswerText(HalfDetokenizer(), params(stop=("AB",)), frozenset())
-    assert [text.push(A, False), text.push(B, True)] == [Piece(""), Piece("", "stop")]
+    assert [text.push(A, False), text.push(B, True)] == [Piece(""), Piece("", "stop", "AB")]
 
 
 def test_a_job_may_name_end_tokens_of_its_own_and_ignore_the_models() -> None:
-    assert push((), [A, C], stop_token_ids=(C,)) == [Piece("A"), Piece("", "stop")]
+    assert push((), [A, C], stop_token_ids=(C,)) == [Piece("A"), Piece("", "stop", C)]
     assert push((), [A, END], stop_token_ids=(C,)) == [Piece("A"), Piece("", "stop")]
-    assert push((), [END, C], stop_token_ids=(C,), ignore_eos=True) == [Piece("i"), Piece("", "stop")]
+    assert push((), [END, C], stop_token_ids=(C,), ignore_eos=True) == [Piece("i"), Piece("", "stop", C)]
     assert push((), [END, END], 2, ignore_eos=True) == [Piece("i"), Piece("i", "length")]
 
 
 @pytest.mark.parametrize(
     ("token_ids", "expected"),
     [
-        ([B, C, A, B, C], [Piece("B"), Piece("C"), Piece("A"), Piece(""), Piece("", "stop")]),
+        ([B, C, A, B, C], [Piece("B"), Piece("C"), Piece("A"), Piece(""), Piece("", "stop", "BC")]),
         ([A, B, C, A], [Piece("A"), Piece("B"), Piece("C"), Piece("A")]),  # a match may not begin too early
         ([A, B, END], [Piece("A"), Piece("B"), Piece("", "stop")]),
     ],

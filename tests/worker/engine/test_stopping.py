@@ -36,11 +36,17 @@ def test_text_passes_until_a_stop_string_is_complete(stops: list[str], texts: li
 
 
 def test_a_match_is_told() -> None:
-    matcher = StopMatcher(["b"])
-    matcher.feed("a")
-    assert not matcher.is_matched
+    matcher = StopMatcher(["c", "bb"])
+    matcher.feed("ab")
+    assert (matcher.is_matched, matcher.matched) == (False, None)
     matcher.feed("b")
-    assert matcher.is_matched
+    assert (matcher.is_matched, matcher.matched) == (True, "bb")
+
+
+def test_given_that_the_match_is_kept_then_the_text_ends_right_after_it() -> None:
+    matcher = StopMatcher(["END", "D"], keeps_match=True)
+    assert [matcher.feed(text) for text in ("xE", "ND", "y")] == ["x", "END", ""]
+    assert matcher.matched == "END"
 
 
 alphabet = st.text("ab", max_size=12)
