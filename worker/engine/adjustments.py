@@ -43,10 +43,9 @@ class Adjustment:
     def seen_counts(self) -> Floats:
         return NO_COUNTS if self._history is None else self._history.counts
 
-    def banned_ids(self, position: int, vocab_size: int) -> Ids:
-        """Tokens that may not be drawn at this place of the answer."""
-        is_early = position < self.sampling.min_tokens
-        return self._end_token_ids[self._end_token_ids < vocab_size] if is_early else NO_IDS
+    def banned_ids(self, position: int) -> Ids:
+        """Tokens that may not be drawn at this place of the answer. The model may lack some of them."""
+        return self._end_token_ids if position < self.sampling.min_tokens else NO_IDS
 
     def add(self, token_id: int) -> None:
         """The answer has grown by this token."""
@@ -64,8 +63,8 @@ def adjust(logits: torch.Tensor, adjustments: Sequence[Adjustment], positions: S
     places = _places(logits, [each.bias_ids for each in adjustments])
     if len(places):
         flat[_tensor(places, logits)] += _tensor(np.concatenate([each.bias for each in adjustments]), logits)
-    banned = [each.banned_ids(position, logits.shape[1]) for each, position in zip(adjustments, positions, strict=True)]
-    places = _places(logits, banned)
+    banned = [each.banned_ids(position) for each, position in zip(adjustments, positions, strict=True)]
+    places = _places(logits, [ids[ids < logits.shape[1]] for ids in banned])
     if len(places):
         flat[_tensor(places, logits)] = -torch.inf
 

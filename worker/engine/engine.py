@@ -6,14 +6,16 @@ from dataclasses import dataclass
 
 from worker.engine.answer_text import AnswerText
 from worker.engine.detokenizer import Detokenizer
+from worker.engine.draw import Draw, SamplingFailed
 from worker.engine.held_job import HeldJob
 from worker.engine.page_keeper import PageKeeper
 from worker.engine.policy import make_policy
 from worker.engine.ragged_batch import batch_of_spans
-from worker.engine.sampler import Draw, SamplingFailed, sample
+from worker.engine.sampler import sample
 from worker.engine.scheduler import Scheduler
 from worker.engine.sequence import Sequence as EngineSequence
 from worker.engine.sequence import Span
+from worker.kernels.cpu.library import Kernels
 from worker.models.interface import Model
 from worker.protocol.event import Delta, Terminal
 from worker.protocol.job import Job
@@ -66,7 +68,14 @@ class EngineStats:
 class Engine:
     """Runs the sequences of all jobs it holds in one batch. Not thread-safe: one thread calls everything."""
 
-    def __init__(self, model: Model, make_detokenizer: Callable[[], Detokenizer], config: EngineConfig) -> None:
+    def __init__(
+        self,
+        model: Model,
+        make_detokenizer: Callable[[], Detokenizer],
+        config: EngineConfig,
+        kernels: Kernels | None = None,
+    ) -> None:
+        """`kernels`: tokens are drawn with these, where the model gives its logits on the CPU."""
         self.fingerprint = config.fingerprint
         self.vocab_size = model.vocab_size
         self.page_size = config.page_size
@@ -74,6 +83,7 @@ class Engine:
         # A sequence alone in the pool must be able to end, else it would be preempted for ever.
         self.max_context = min(config.max_context, config.num_pages * config.page_size)
         self._model = model
+        self._kernels = kernels
         self._make_detokenizer = make_detokenizer
         self._end_token_ids = config.end_token_ids
         self._pages = PageKeeper(config.num_pages, config.page_size, config.prefix_cache)
@@ -202,7 +212,7 @@ class Engine:
         batch = batch_of_spans(spans, self.page_size, self._model.device)
         logits = self._model.forward(batch)
         sequences = [span.sequence for span in spans if span.needs_logits]
-        return sample(logits, [self._jobs[each.job_id].row_params(each) for each in sequences])
+        return sample(logits, [self._jobs[each.job_id].row_params(each) for each in sequences], self._kernels)
 
     def _commit(self, spans: list[Span], drawn: list[Draw | SamplingFailed]) -> None:
         remaining = iter(drawn)

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from worker.engine.adjustments import Adjustment
 from worker.engine.answer_text import AnswerText, Piece
+from worker.engine.draw import Draw, RowParams
 from worker.engine.logprobs import RowLogprobs
-from worker.engine.sampler import Draw, RowParams
 from worker.engine.sequence import Sequence
 from worker.protocol.event import Delta, Terminal, TokenLogprob, TokenLogprobs
 from worker.protocol.job import Job

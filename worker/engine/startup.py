@@ -42,7 +42,7 @@ def load_engine(settings: WorkerSettings, model_path: str) -> Engine:
         policy=settings.policy,
         prefix_cache=settings.prefix_cache,
     )
-    engine = Engine(model, detokenizer_factory(served.tokenizer), config)
+    engine = Engine(model, detokenizer_factory(served.tokenizer), config, served.kernels)
     logger.info(
         "ready: %d KV pages of %d tokens (%.2f GiB), context of %d tokens, %s",
         num_pages, settings.page_size, num_pages * model.bytes_per_page / 2**30, engine.max_context, config.fingerprint,

@@ -37,6 +37,7 @@ class ServedModel:
     tokenizer: Any
     end_token_ids: frozenset[int]
     fingerprint: str  # workers with the same one compute the same numbers
+    kernels: Kernels | None = None  # those the model computes with
 
 
 def load_served_model(settings: WorkerSettings, path: str, device: torch.device) -> ServedModel:
@@ -81,6 +82,7 @@ def _load_lean(settings: WorkerSettings, path: str) -> ServedModel:
         tokenizer,
         end_ids(load_generation_config(path), config, tokenizer),
         _fingerprint(f"lean{NUMERICS}-{kernels.isa}", dtype, settings.quantization, _hash(checkpoint, shape)),
+        kernels,
     )
 
 

@@ -5,6 +5,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from tests.worker.engine.draws import Draws
+from tests.worker.kernels.native import ISA_NAMES, kernels_of
+
 
 @pytest.fixture(autouse=True, scope="package")
 def _one_thread() -> Iterator[None]:
@@ -12,3 +15,9 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(params=["torch", *ISA_NAMES])
+def draws(request: pytest.FixtureRequest) -> Draws:
+    """The sampler, over plain torch and over the kernels of each instruction set."""
+    return Draws(None if request.param == "torch" else kernels_of(request.param))

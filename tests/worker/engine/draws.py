@@ -1,12 +1,15 @@
 """Many draws, and the distribution they should have."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from worker.engine.adjustments import Adjustment
-from worker.engine.sampler import Draw, RowParams, SamplingFailed, sample
+from worker.engine.draw import Draw, RowParams, SamplingFailed
+from worker.engine.sampler import sample
+from worker.kernels.cpu.library import Kernels
 from worker.protocol.job import SamplingParams
 
 NUM_DRAWS = 4000
@@ -21,14 +24,23 @@ def ids_of(draws: list[Draw | SamplingFailed]) -> list[int]:
     return [draw.token_id for draw in draws if isinstance(draw, Draw)]
 
 
-def draw_many(
-    logits: torch.Tensor, num_draws: int = NUM_DRAWS, adjustment: Adjustment | None = None, **changes: Any
-) -> torch.Tensor:
-    """How often each token was drawn."""
-    rows = [RowParams(params(**changes), 0, position, adjustment) for position in range(num_draws)]
-    drawn = ids_of(sample(logits.expand(num_draws, -1), rows))
-    assert len(drawn) == num_draws
-    return torch.bincount(torch.tensor(drawn), minlength=logits.shape[0])
+class Draws:
+    """The sampler over some kernels, or over plain torch."""
+
+    def __init__(self, kernels: Kernels | None) -> None:
+        self._kernels = kernels
+
+    def sample(self, logits: torch.Tensor, rows: Sequence[RowParams]) -> list[Draw | SamplingFailed]:
+        return sample(logits, rows, self._kernels)
+
+    def many(
+        self, logits: torch.Tensor, num_draws: int = NUM_DRAWS, adjustment: Adjustment | None = None, **changes: Any
+    ) -> torch.Tensor:
+        """How often each token was drawn."""
+        rows = [RowParams(params(**changes), 0, position, adjustment) for position in range(num_draws)]
+        drawn = ids_of(self.sample(logits.expand(num_draws, -1), rows))
+        assert len(drawn) == num_draws
+        return torch.bincount(torch.tensor(drawn), minlength=logits.shape[0])
 
 
 def exact_probabilities(logits: torch.Tensor, sampling: SamplingParams) -> torch.Tensor:

@@ -31,7 +31,7 @@ def model(tmp_path_factory: pytest.TempPathFactory, smollm2_folder: Path) -> Lea
 def engine_over(model: LeanDecoder, num_pages: int = 64, step_tokens: int = 256, prefix_cache: bool = True) -> Engine:
     """Each engine takes the model's pages over as they are: whatever it relies on it has to have written itself."""
     config = EngineConfig(PAGE_SIZE, num_pages, 8, step_tokens, MAX_CONTEXT, prefix_cache=prefix_cache)
-    return Engine(model, LetterDetokenizer, config)
+    return Engine(model, LetterDetokenizer, config, model._kernels)
 
 
 def jobs_that_begin_alike() -> list[Job]:

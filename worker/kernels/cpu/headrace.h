@@ -122,6 +122,42 @@ HR_API void hr_attend(hr_crew* crew, const hr_kv_layout* layout, const hr_attent
 // The whole model: writes the batch's keys and values and gives the logits [num_logit_rows, vocab_size].
 HR_API void hr_decode(hr_crew* crew, const hr_decoder* decoder, const hr_batch* batch, float* logits);
 
+enum hr_draw_status { HR_DRAWN = 0, HR_NOT_FINITE = 1, HR_NOTHING_LEFT = 2, HR_NO_SUCH_TOKEN = 3 };
+
+// How one row's token is chosen. Penalties first, then biases, bans, the mask; then temperature, top_k, top_p, min_p.
+typedef struct {
+  double point;               // in [0, 1): where in the kept probabilities, summed up in vocabulary order, the draw falls
+  double top_p;               // 1: all
+  double frequency_penalty;   // of a token seen, times its count
+  double presence_penalty;    // of a token with a count
+  float temperature;          // 0: the likeliest token
+  float min_p;                // share of the largest probability; 0: all
+  float repetition_penalty;   // of every token seen
+  int64_t top_k;              // 0: all
+  int64_t num_seen;
+  const int64_t* seen_ids;    // distinct
+  const float* seen_counts;   // how often each was generated
+  int64_t num_biased;
+  const int64_t* biased_ids;
+  const float* biases;
+  int64_t num_banned;
+  const int64_t* banned_ids;  // some may not exist
+  const uint32_t* allowed;    // a bit for each token, the first in the lowest bit of the first word; null: all
+  int64_t num_top;            // likeliest tokens to tell of, before any change; -1: no logprobs at all
+  int64_t* top_ids;           // [num_top] out, the likeliest first; -1 where the model allows no more
+  double* top_logprobs;       // [num_top] out
+} hr_sampling;
+
+typedef struct {
+  int64_t token_id;  // valid when drawn
+  int64_t status;    // hr_draw_status
+  double logprob;    // the model's own, before any change
+} hr_draw;
+
+// A draw for each row of logits [num_rows, vocab_size], which are left as they are.
+HR_API void hr_sample(hr_crew* crew, const float* logits, int64_t vocab_size, const hr_sampling* samplings,
+                      int64_t num_rows, hr_draw* draws);
+
 // Reads `bytes` of memory with all threads, for measuring what the machine can; the result only keeps the reads alive.
 HR_API uint64_t hr_read_memory(hr_crew* crew, const void* memory, int64_t bytes);
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from worker.engine.ragged_batch import RaggedBatch
-from worker.kernels.cpu.structures import Attention, Batch, Decoder, KVLayout, Linear, Pages
+from worker.kernels.cpu.structures import Attention, Batch, Decoder, Drawn, KVLayout, Linear, Pages, Sampling
 
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "hr_panel_width": (c_int64, []),
@@ -26,6 +26,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         [c_void_p, POINTER(KVLayout), POINTER(Attention), POINTER(Batch), c_void_p, Pages, c_void_p],
     ),
     "hr_decode": (None, [c_void_p, POINTER(Decoder), POINTER(Batch), c_void_p]),
+    "hr_sample": (None, [c_void_p, c_void_p, c_int64, POINTER(Sampling), c_int64, POINTER(Drawn)]),
     "hr_read_memory": (c_uint64, [c_void_p, c_void_p, c_int64]),
 }
 

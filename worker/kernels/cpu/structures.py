@@ -1,6 +1,6 @@
 """The structures of headrace.h, as ctypes sees them."""
 
-from ctypes import POINTER, Structure, c_float, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_double, c_float, c_int64, c_void_p
 
 import torch
 
@@ -92,3 +92,32 @@ class Decoder(Structure):
         ("cosines", c_void_p),
         ("sines", c_void_p),
     ]
+
+
+class Sampling(Structure):
+    _fields_ = [
+        ("point", c_double),
+        ("top_p", c_double),
+        ("frequency_penalty", c_double),
+        ("presence_penalty", c_double),
+        ("temperature", c_float),
+        ("min_p", c_float),
+        ("repetition_penalty", c_float),
+        ("top_k", c_int64),
+        ("num_seen", c_int64),
+        ("seen_ids", c_void_p),
+        ("seen_counts", c_void_p),
+        ("num_biased", c_int64),
+        ("biased_ids", c_void_p),
+        ("biases", c_void_p),
+        ("num_banned", c_int64),
+        ("banned_ids", c_void_p),
+        ("allowed", c_void_p),
+        ("num_top", c_int64),
+        ("top_ids", c_void_p),
+        ("top_logprobs", c_void_p),
+    ]
+
+
+class Drawn(Structure):
+    _fields_ = [("token_id", c_int64), ("status", c_int64), ("logprob", c_double)]

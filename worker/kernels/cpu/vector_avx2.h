@@ -53,6 +53,11 @@ inline Vec within(Vec x, Vec other, int low, int high) {
   return _mm256_blendv_ps(x, other, _mm256_castsi256_ps(outside));
 }
 
+// `value` in lanes where `x` is at least `bound`, 0 elsewhere and where `x` is NaN.
+inline Vec where_at_least(Vec x, Vec bound, Vec value) {
+  return _mm256_and_ps(_mm256_cmp_ps(x, bound, _CMP_GE_OQ), value);
+}
+
 // Two vectors from 2 * kWidth bf16 values stored in pairs: the low halves of the words are the first vector.
 inline void load_bf16_pairs(const uint8_t* at, Vec& low, Vec& high) {
   const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));

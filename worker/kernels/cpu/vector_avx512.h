@@ -59,6 +59,11 @@ inline Vec within(Vec x, Vec other, int low, int high) {
   return _mm512_mask_blend_ps(inside, other, x);
 }
 
+// `value` in lanes where `x` is at least `bound`, 0 elsewhere and where `x` is NaN.
+inline Vec where_at_least(Vec x, Vec bound, Vec value) {
+  return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, bound, _CMP_GE_OQ), value);
+}
+
 // Two vectors from 2 * kWidth bf16 values stored in pairs: the low halves of the words are the first vector.
 inline void load_bf16_pairs(const uint8_t* at, Vec& low, Vec& high) {
   const __m512i words = _mm512_loadu_si512(at);
