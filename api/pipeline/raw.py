@@ -1,0 +1,67 @@
+"""The bodies of requests with the right types, and nothing else known of them.
+
+null means absent everywhere, and unknown fields are ignored.
+"""
+
+import re
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from api.errors import ApiError, bad_request
+from api.pipeline.messages import RawMessage
+from api.pipeline.parse import UncheckedRequest
+
+RawT = TypeVar("RawT", bound=msgspec.Struct)
+
+
+class RawStreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None  # accepted: padding is optional for a server
+
+
+class RawRequest(msgspec.Struct, kw_only=True):
+    """The fields both endpoints share."""
+
+    model: str | None = None
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=-1)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    stream: bool | None = None
+    stream_options: RawStreamOptions | None = None
+    timeout: Annotated[float, Meta(gt=0)] | None = None
+
+
+class RawChatRequest(RawRequest, kw_only=True):
+    messages: list[RawMessage] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
+
+
+class RawCompletionRequest(RawRequest, kw_only=True):
+    prompt: str | list[Any] | None = None
+
+
+def convert(request: UncheckedRequest, kind: type[RawT]) -> RawT:
+    """Raises ApiError 400 that names the field of the wrong type."""
+    try:
+        return msgspec.convert(request, kind)
+    except msgspec.ValidationError as error:
+        raise _type_error(str(error)) from None
+
+
+_PLACE = re.compile(r"(.*) - at `\$\.?(.*)`", re.DOTALL)
+
+
+def _type_error(text: str) -> ApiError:
+    """msgspec says ``Expected `str`, got `int` - at `$.messages[0].role` ``."""
+    found = _PLACE.fullmatch(text)
+    problem, param = (found[1], found[2]) if found else (text, "")
+    return bad_request(f"Invalid value for '{param}': {problem.replace('`', '')}.", param or None)
