@@ -1,14 +1,53 @@
 """From checked messages to the text a model was trained on."""
 
-from collections.abc import Callable, Sequence
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
+from transformers import TokenizersBackend
 
 from api.errors import bad_request
 from api.pipeline.messages import Message, ToolCall
 
 TemplateMessage = dict[str, Any]
+
+_TAKEN = frozenset(inspect.signature(TokenizersBackend.apply_chat_template).parameters) | {"messages"}
+
+
+@dataclass(frozen=True)
+class TemplateOptions:
+    """What a request says about the rendering of its messages."""
+
+    add_generation_prompt: bool = True  # open the assistant's turn
+    continue_final_message: bool = False  # leave the last message open, so that the answer goes on with it
+    variables: Mapping[str, Any] = field(default_factory=dict)  # of the template, beside those that every one has
+
+    def changed(self, change: Callable[[str], str]) -> "TemplateOptions":
+        """With `change` applied to every string that a client may choose freely."""
+        variables = {name: _change_strings(value, change) for name, value in self.variables.items()}
+        return dataclasses.replace(self, variables=variables)
+
+
+USUAL = TemplateOptions()
+
+
+def check_template_options(
+    add_generation_prompt: bool | None, continue_final_message: bool | None, variables: dict[str, Any] | None
+) -> TemplateOptions:
+    """Raises ApiError 400. A message that is continued needs no new turn, unless the request asks for both."""
+    does_continue = bool(continue_final_message)
+    opens_turn = not does_continue if add_generation_prompt is None else add_generation_prompt
+    if does_continue and opens_turn:
+        message = "'continue_final_message' and 'add_generation_prompt' cannot both be true."
+        raise bad_request(message, "continue_final_message")
+    for name in variables or ():
+        if name in _TAKEN or name.endswith("_token"):
+            param = f"chat_template_kwargs.{name}"
+            raise bad_request(f"'{param}' is not a variable of the template that a request may set.", param)
+    return TemplateOptions(opens_turn, does_continue, variables or {})
 
 
 class ChatTemplate:
@@ -23,21 +62,25 @@ class ChatTemplate:
         """The Jinja text, "" for a model without a template."""
         return self._tokenizer.get_chat_template() if self._tokenizer.chat_template else ""
 
-    def render(self, messages: Sequence[Message]) -> str:
-        """The conversation followed by the opening of the assistant's turn. Raises ApiError 400."""
+    def render(self, messages: Sequence[Message], options: TemplateOptions) -> str:
+        """The conversation up to where the model is to go on. Raises ApiError 400."""
         if not self._tokenizer.chat_template:
             raise bad_request("This model has no chat template; use /v1/completions.", "messages")
         try:
             rendered: str = self._tokenizer.apply_chat_template(
-                [_template_message(message) for message in messages], tokenize=False, add_generation_prompt=True
+                [_template_message(message) for message in messages],
+                tokenize=False,
+                add_generation_prompt=options.add_generation_prompt,
+                continue_final_message=options.continue_final_message,
+                **options.variables,
             )
         except Exception as error:  # a template may raise anything: its own refusals, type errors, deep recursion
             raise bad_request(f"The model's chat template refused the messages: {error}", "messages") from error
         return rendered
 
 
-def user_texts(messages: Sequence[Message]) -> list[str]:
-    """Every string in the messages that a client may choose freely."""
+def user_texts(messages: Sequence[Message], options: TemplateOptions = USUAL) -> list[str]:
+    """Every string in a request that a client may choose freely."""
     texts: list[str] = []
 
     def record(text: str) -> str:
@@ -46,6 +89,7 @@ def user_texts(messages: Sequence[Message]) -> list[str]:
 
     for message in messages:
         change_user_texts(message, record)
+    options.changed(record)
     return texts
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from api.pipeline.generation import Generation
 from api.pipeline.messages import Message
-from api.pipeline.validate import Generation
 from worker.protocol.job import SamplingParams
 
 GREEDY_BELOW = 1e-4  # a temperature so small overflows the division and means the most likely token anyway

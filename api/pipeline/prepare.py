@@ -5,10 +5,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from api.errors import bad_request, context_length_exceeded, not_found_model
+from api.pipeline.generation import Generation
 from api.pipeline.normalize import normalize_messages, normalize_sampling
 from api.pipeline.prompts import Prompt
 from api.pipeline.served_model import ServedModel
-from api.pipeline.validate import Generation, ValidChatRequest, ValidCompletionRequest
+from api.pipeline.validate import ValidChatRequest, ValidCompletionRequest
 from api.settings import ApiSettings
 from api.stream_view import StreamView
 from worker.protocol.job import Job, mint_job_id
@@ -70,7 +71,7 @@ def prepare_chat(valid: ValidChatRequest, model: ServedModel, tenant: str, setti
     fewest = fewest_tokens(valid, model)
     if fewest >= model.max_context:
         raise context_length_exceeded(model.max_context, fewest, "messages", is_lower_bound=True)
-    ids = model.tokenizer.encode_chat(normalize_messages(valid.messages), model.max_context)
+    ids = model.tokenizer.encode_chat(normalize_messages(valid.messages), model.max_context, valid.template)
     if len(ids) >= model.max_context:
         raise context_length_exceeded(model.max_context, len(ids), "messages")
     draft = _Draft("chat.completions", valid.generation, model, tenant, settings)

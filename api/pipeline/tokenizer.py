@@ -7,7 +7,7 @@ from tokenizers import Tokenizer, decoders, models
 from transformers import TokenizersBackend
 
 from api.errors import bad_request, context_length_exceeded
-from api.pipeline.chat_template import ChatTemplate, change_user_texts, user_texts
+from api.pipeline.chat_template import USUAL, ChatTemplate, TemplateOptions, change_user_texts, user_texts
 from api.pipeline.control_tokens import (
     ControlTokens,
     ForgedControlTokenError,
@@ -52,30 +52,35 @@ class ModelTokenizer:
                 f"HEADRACE_MODEL={path!r}: its tokenizer cannot be loaded: {error}"
             ) from error
 
-    def encode_chat(self, messages: Sequence[Message], max_context: int) -> list[int]:
-        """Token ids of the conversation up to the opening of the assistant's turn. Raises ApiError 400.
+    def encode_chat(self, messages: Sequence[Message], max_context: int, options: TemplateOptions = USUAL) -> list[int]:
+        """Token ids of the conversation up to where the model is to go on. Raises ApiError 400.
 
         Only the template writes control tokens; the same words inside a message are encoded as text.
         """
         # The template is Python and may be slow: in a thread it shares the interpreter with the event loop.
-        return self._pool.run(lambda: self._chat_ids(messages, max_context))
+        return self._pool.run(lambda: self._chat_ids(messages, max_context, options))
 
-    def _chat_ids(self, messages: Sequence[Message], max_context: int) -> list[int]:
+    def _chat_ids(self, messages: Sequence[Message], max_context: int, options: TemplateOptions) -> list[int]:
         try:
-            texts = user_texts(messages)
+            texts = user_texts(messages, options)
             if any(map(self._control.can_forge, texts)):
-                return self._marked_chat_ids(messages, Markers(texts), max_context)
-            rendered = self._template.render(messages)
+                return self._marked_chat_ids(messages, Markers(texts), max_context, options)
+            rendered = self._template.render(messages, options)
             self._refuse_too_long(rendered, max_context)
             return self._encode([rendered], add_special_tokens=False)[0]
         except (TooManyNoncharactersError, ForgedControlTokenError, RecursionError) as error:
             raise bad_request(f"The messages cannot be encoded: {error}.", "messages") from error
 
-    def _marked_chat_ids(self, messages: Sequence[Message], markers: Markers, max_context: int) -> list[int]:
-        marked = [change_user_texts(message, lambda text: self._control.mark(text, markers)) for message in messages]
-        plain = self._template.render(messages)
+    def _marked_chat_ids(
+        self, messages: Sequence[Message], markers: Markers, max_context: int, options: TemplateOptions
+    ) -> list[int]:
+        def mark(text: str) -> str:
+            return self._control.mark(text, markers)
+
+        marked = [change_user_texts(message, mark) for message in messages]
+        plain = self._template.render(messages, options)
         self._refuse_too_long(plain, max_context)
-        return self._control.encode_marked(self._template.render(marked), plain, markers)
+        return self._control.encode_marked(self._template.render(marked, options.changed(mark)), plain, markers)
 
     def encode_prompts(self, prompts: Sequence[str]) -> list[list[int]]:
         """Token ids of raw prompts, in which control tokens count as such. A start token comes first at most once."""

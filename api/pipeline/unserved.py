@@ -82,10 +82,7 @@ CHAT = SHARED | {
     "reasoning_effort": ABSENT,
     "verbosity": _one_of("medium"),
     "web_search_options": ABSENT,
-    "add_generation_prompt": _flag(True),
-    "continue_final_message": _flag(False),
     "chat_template": ABSENT,
-    "chat_template_kwargs": EMPTY_OBJECT,
     "documents": EMPTY_LIST,
 }
 

@@ -7,7 +7,7 @@ as far as that goes without the model.
 from dataclasses import dataclass
 
 from api.errors import bad_request
-from api.pipeline.chat_template import TemplateOptions, check_template_options
+from api.pipeline.chat_template import USUAL, TemplateOptions, check_template_options
 from api.pipeline.generation import Generation, check_generation
 from api.pipeline.messages import Message, check_messages
 from api.pipeline.parse import UncheckedRequest
@@ -21,7 +21,7 @@ class ValidChatRequest:
     model: str
     messages: tuple[Message, ...]
     generation: Generation
-    template: TemplateOptions = TemplateOptions()
+    template: TemplateOptions = USUAL
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.pipeline.chat_template import change_user_texts, user_texts
+from api.pipeline.chat_template import USUAL, change_user_texts, user_texts
 from api.pipeline.control_tokens import NONCHARACTERS, Markers, longest_of
 from api.pipeline.messages import Message, ToolCall
 from api.pipeline.native_pool import NativePool
@@ -83,7 +83,7 @@ def test_the_marked_way_gives_the_same_ids(
     backends: dict[str, Any], tokenizers: dict[str, ModelTokenizer], kind: str, texts: list[str]
 ) -> None:
     messages = conversation(*texts)
-    ids = tokenizers[kind]._marked_chat_ids(messages, Markers(user_texts(messages)), MAX_CONTEXT)
+    ids = tokenizers[kind]._marked_chat_ids(messages, Markers(user_texts(messages)), MAX_CONTEXT, USUAL)
     assert ids == reference_ids(backends[kind], messages)
 
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from api.pipeline.validate import Generation, ValidChatRequest, validate_chat
+from api.pipeline.generation import Generation
+from api.pipeline.validate import ValidChatRequest, validate_chat
 from tests.api.pipeline.refusals import facts_of, refusal
 
 USER = {"role": "user", "content": "Hello"}
