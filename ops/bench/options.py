@@ -24,6 +24,7 @@ class Options:
     """
 
     is_quick: bool
+    is_everything: bool
     num_rounds: int
     models: list[str]
     servers: list[str]
@@ -46,6 +47,7 @@ def read_options(arguments: Sequence[str] | None = None) -> Options:
             parser.error(f"{name}: no {', '.join(sorted(unknown))}; choose from {', '.join(known)}")
     return Options(
         is_quick=given.quick,
+        is_everything=given.everything,
         num_rounds=given.rounds or (1 if given.quick else 2),
         models=given.models,
         servers=given.servers,
@@ -63,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--quick", action="store_true", help="small workloads, one round: shows that it runs, proves little")
+    add("--everything", action="store_true", help="give every peer every workload, which takes much longer")
     add("--rounds", type=int, default=0, help="how often each server has its turn (2; 1 with --quick)")
     add(
         "--models",

@@ -1,24 +1,28 @@
-"""``python -m ops.bench.readme RESULTS.json [README]``: the figures of a run, put into the README."""
+"""``python -m ops.bench.readme RESULTS.json [README]``: a run's figures and their picture, put into the README."""
 
 import argparse
 import re
 from pathlib import Path
 
 from ops.bench.measurement import Figures, figures
+from ops.bench.own_server import HEADRACE
+from ops.bench.picture import svg
 from ops.bench.results import Results, load
 from ops.bench.table import limits, number, table, target_table
 from ops.bench.targets import verdicts
 
 BEGIN = "<!-- speed: written by python -m ops.bench.readme -->"
 END = "<!-- end of speed -->"
+PICTURE = Path("ops/bench/speed.svg")  # from the README's folder
 
 
 def speed_section(results: Results) -> str:
     """Machine, date, versions, the repeating command, and two tables for each model."""
     rows = figures(results.measurements)
     parts = [
+        f"![Headrace and its peers]({PICTURE})",
         f"Measured on {results.date}: {results.machine}. {limits(results)}\n\nAgain with `{results.command}` "
-        f"({results.took_s / 60:.0f} minutes); servers and load share the machine, and take turns."
+        f"({results.took_s / 60:.0f} minutes); servers and load share the machine, and take turns.",
     ]
     for name in results.models:
         own = [row for row in rows if row.model == name]
@@ -56,7 +60,10 @@ def main() -> None:
     parser.add_argument("results", type=Path, help="results.json of a run")
     parser.add_argument("readme", type=Path, nargs="?", default=Path("README.md"))
     given = parser.parse_args()
-    given.readme.write_text(put(given.readme.read_text(), speed_section(load(given.results))))
+    results = load(given.results)
+    given.readme.write_text(put(given.readme.read_text(), speed_section(results)))
+    picture = given.readme.parent / PICTURE
+    picture.write_text(svg(figures(results.measurements), HEADRACE, results.machine))
 
 
 if __name__ == "__main__":

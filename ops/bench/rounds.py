@@ -23,7 +23,7 @@ from ops.bench.path_times import measure_paths
 from ops.bench.results import Results, Start
 from ops.bench.roofline import measure_roofline
 from ops.bench.server import Launch, RunningServer, ServerFailed, running
-from ops.bench.workload import Workload, selected
+from ops.bench.workload import COMPARED, Workload, selected
 
 _ENGINE_OF = {HEADRACE: ENGINE, INT8: ENGINE_INT8}
 PATHS = "lean and generic path"
@@ -83,7 +83,7 @@ def _entrants(options: Options, results: Results) -> Iterator[Entrant]:
         if workloads := chosen(variant.name, variant.workloads):
             yield _own(variant, workloads, options)
     for peer in peers.PEERS.values():
-        if workloads := chosen(peer.name, peer.workloads):
+        if workloads := chosen(peer.name, COMPARED if options.is_everything else peer.workloads):
             yield from _peer(peer, workloads, results)
 
 

