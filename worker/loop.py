@@ -9,7 +9,8 @@ import redis
 
 from worker.claimer import Claimer, Room
 from worker.control import Handlers
-from worker.engine.engine import Engine, JobOutput, JobRejected
+from worker.engine.engine import Engine, JobOutput
+from worker.engine.job_check import JobRejected
 from worker.held_jobs import HeldJobs
 from worker.lease_keeper import Info
 from worker.metrics import WorkerMetrics

@@ -26,7 +26,9 @@ class WorkerMetrics:
         self._prompt_tokens = counter("prompt_tokens", "Prompt tokens computed")
         self._generated_tokens = counter("generation_tokens", "Tokens generated")
         self._preemptions = counter("num_preemptions", "Sequences preempted")
-        self._counted = (0, 0, 0)
+        self._prefix_queries = counter("prefix_cache_queries", "Prompt tokens looked for in the prefix cache")
+        self._prefix_hits = counter("prefix_cache_hits", "Prompt tokens found in the prefix cache, so not computed")
+        self._counted = (0,) * 5
         self.num_claimed = counter("jobs_claimed", "Jobs claimed from the queue")
         self.num_dropped = counter("jobs_dropped", "Jobs dropped because they were cancelled or owned elsewhere")
         self.num_finished = Counter(
@@ -52,8 +54,13 @@ class WorkerMetrics:
         self._pages.labels("held").set(stats.num_held_pages)
         self._pages.labels("cached").set(stats.num_cached_pages)
         self._usage.set(stats.num_held_pages / stats.num_pages)
-        totals = (stats.num_prompt_tokens_total, stats.num_generated_tokens_total, stats.num_preemptions_total)
-        counters = (self._prompt_tokens, self._generated_tokens, self._preemptions)
+        totals = (
+            stats.num_prompt_tokens_total, stats.num_generated_tokens_total, stats.num_preemptions_total,
+            stats.num_prefix_queried_tokens_total, stats.num_prefix_hit_tokens_total,
+        )  # fmt: skip
+        counters = (
+            self._prompt_tokens, self._generated_tokens, self._preemptions, self._prefix_queries, self._prefix_hits,
+        )  # fmt: skip
         for metric, total, counted in zip(counters, totals, self._counted, strict=True):
             metric.inc(total - counted)
         self._counted = totals

@@ -11,7 +11,8 @@ import redis
 
 from tests.processes import wait_until
 from worker.claimer import Claimer, Room
-from worker.engine.engine import Engine, EngineStats, JobOutput, JobRejected
+from worker.engine.engine import Engine, EngineStats, JobOutput
+from worker.engine.job_check import JobRejected
 from worker.held_jobs import HeldJobs
 from worker.lease_keeper import LeaseKeeper, Limits
 from worker.loop import Ports, WorkerLoop
@@ -67,7 +68,7 @@ class WordEngine:
         return outputs
 
     def stats(self) -> EngineStats:
-        return EngineStats(len(self.jobs), 0, 1000, 1000, 0, 0, 0, 0, 0, 0)
+        return EngineStats(len(self.jobs), 0, 1000, 1000, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 class Bench:

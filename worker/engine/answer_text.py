@@ -34,11 +34,11 @@ class AnswerText:
             self._num_to_come -= 1
             text = self._detokenizer.feed(token_id)
         elif token_id in self.end_token_ids:  # never shown, and never longer than allowed
-            return Piece(self._close(), "stop", token_id if token_id in self._stop_token_ids else None)
+            return Piece(self.close(), "stop", token_id if token_id in self._stop_token_ids else None)
         else:
             text = self._stops.feed(self._detokenizer.feed(token_id))
         if is_last:
-            text += self._close()
+            text += self.close()
         if self._stops.is_matched:
             return Piece(text, "stop", self._stops.matched)
         return Piece(text, "length" if is_last else None)
@@ -51,5 +51,6 @@ class AnswerText:
         """The text of one token by itself, as bytes: it may be a part of a character."""
         return self._detokenizer.token_bytes(token_id)
 
-    def _close(self) -> str:
+    def close(self) -> str:
+        """What is held back: the answer ends here. Empty when it has come out already."""
         return self._stops.feed(self._detokenizer.flush()) + self._stops.flush()

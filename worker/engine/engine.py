@@ -4,12 +4,17 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from worker.engine.answer_text import AnswerText
 from worker.engine.detokenizer import Detokenizer
 from worker.engine.draw import Draw, SamplingFailed
+from worker.engine.grammar import GrammarRoom, MakeGrammar
 from worker.engine.held_job import HeldJob
+from worker.engine.job_check import JobRejected, check_job
 from worker.engine.page_keeper import PageKeeper
 from worker.engine.policy import make_policy
+from worker.engine.prompt_logprobs import last_rows, prompt_logprobs, rows_of_spans
 from worker.engine.ragged_batch import batch_of_spans
 from worker.engine.sampler import sample
 from worker.engine.scheduler import Scheduler
@@ -22,9 +27,7 @@ from worker.protocol.job import Job
 
 logger = logging.getLogger("headrace.engine")
 
-
-class JobRejected(ValueError):
-    """This job can never run on this engine; the message says why."""
+IDLE_WAIT_S = 0.02  # for a grammar that is being made, when there is nothing else to do
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,8 @@ class EngineStats:
     num_generated_tokens_total: int
     num_preemptions_total: int
     num_failed_jobs_total: int
+    num_prefix_queried_tokens_total: int
+    num_prefix_hit_tokens_total: int
 
 
 class Engine:
@@ -74,8 +79,12 @@ class Engine:
         make_detokenizer: Callable[[], Detokenizer],
         config: EngineConfig,
         kernels: Kernels | None = None,
+        make_grammar: MakeGrammar | None = None,
     ) -> None:
-        """`kernels`: tokens are drawn with these, where the model gives its logits on the CPU."""
+        """`kernels`: tokens are drawn with these, where the model gives its logits on the CPU.
+
+        Without `make_grammar` jobs with a grammar fail.
+        """
         self.fingerprint = config.fingerprint
         self.vocab_size = model.vocab_size
         self.page_size = config.page_size
@@ -84,6 +93,7 @@ class Engine:
         self.max_context = min(config.max_context, config.num_pages * config.page_size)
         self._model = model
         self._kernels = kernels
+        self._grammars = GrammarRoom(make_grammar, model.vocab_size)
         self._make_detokenizer = make_detokenizer
         self._end_token_ids = config.end_token_ids
         self._pages = PageKeeper(config.num_pages, config.page_size, config.prefix_cache)
@@ -114,7 +124,7 @@ class Engine:
         """
         if job.id in self._jobs:
             raise ValueError(f"job {job.id} is held already")
-        self._check(job)
+        check_job(job, self.vocab_size, self.max_context)
         self._num_arrivals += 1
         choices = range(job.num_choices)
         sequences = [EngineSequence(job, choice, self._num_arrivals, self.max_context) for choice in choices]
@@ -124,9 +134,10 @@ class Engine:
         except ValueError as error:
             raise JobRejected(str(error)) from error
         self._jobs[job.id] = held
-        for sequence in held.unfinished:
-            self._scheduler.add(sequence)
-        self._end_if_finished(held)
+        if job.sampling.grammar and held.unfinished:
+            self._grammars.order(job.id, job.sampling.grammar, job.num_choices)
+        else:
+            self._begin(held)
 
     def cancel(self, job_id: str) -> bool:
         """Drops the job and frees its pages at once. False when it is not held (any more)."""
@@ -138,6 +149,7 @@ class Engine:
 
     def step(self) -> list[JobOutput]:
         """Computes one batch; what it did for each job. An exception inside ends the jobs it hit, never the engine."""
+        self._take_grammars()
         spans = self._scheduler.schedule()
         if spans:
             try:
@@ -170,29 +182,13 @@ class Engine:
             num_generated_tokens_total=self._num_generated_tokens,
             num_preemptions_total=self._scheduler.num_preemptions,
             num_failed_jobs_total=self._num_failed_jobs,
+            num_prefix_queried_tokens_total=self._pages.num_queried_tokens,
+            num_prefix_hit_tokens_total=self._pages.num_hit_tokens,
         )
 
     def check_conservation(self) -> None:
         """Raises AssertionError unless every page is free, cached or held by running sequences, as often as counted."""
         self._pages.check_conservation(self._scheduler.running)
-
-    def _check(self, job: Job) -> None:
-        if not job.prompts or not all(job.prompts):
-            raise JobRejected("a prompt needs at least one token")
-        if job.n < 1:
-            raise JobRejected("n must be at least 1")
-        if not all(0 <= token_id < self.vocab_size for token_id, _ in job.sampling.logit_bias):
-            raise JobRejected(f"logit_bias names a token id outside 0 to {self.vocab_size - 1}")
-        if job.sampling.max_tokens < 1:
-            raise JobRejected("max_tokens must be at least 1")
-        for prompt in job.prompts:
-            if len(prompt) >= self.max_context:
-                raise JobRejected(
-                    f"this worker's maximum context length is {self.max_context} tokens, "
-                    f"and a prompt of {len(prompt)} leaves no room for an answer"
-                )
-            if not 0 <= min(prompt) <= max(prompt) < self.vocab_size:
-                raise JobRejected(f"a prompt holds a token id outside 0 to {self.vocab_size - 1}")
 
     def _new_text(self, job: Job) -> AnswerText:
         return AnswerText(self._make_detokenizer(), job.sampling, self._end_token_ids)
@@ -208,11 +204,39 @@ class Engine:
         if tainted:
             self._model.scrub(tainted)
 
+    def _begin(self, held: HeldJob) -> None:
+        for sequence in held.unfinished:
+            self._scheduler.add(sequence)
+        self._end_if_finished(held)
+
+    def _take_grammars(self) -> None:
+        """Begins the jobs whose grammars are made by now."""
+        is_idle = not (self._scheduler.running or self._scheduler.waiting or self._terminals)
+        for job_id, made in self._grammars.made(IDLE_WAIT_S if is_idle else 0).items():
+            held = self._jobs[job_id]
+            try:
+                held.begin_grammars(made.result())
+            except Exception as error:
+                self._fail(held, error)
+            else:
+                self._begin(held)
+
     def _forward_and_sample(self, spans: list[Span]) -> list[Draw | SamplingFailed]:
-        batch = batch_of_spans(spans, self.page_size, self._model.device)
-        logits = self._model.forward(batch)
         sequences = [span.sequence for span in spans if span.needs_logits]
-        return sample(logits, [self._jobs[each.job_id].row_params(each) for each in sequences], self._kernels)
+        ruled = {each: grammar for each in sequences if (grammar := self._jobs[each.job_id].grammar_of(each))}
+        masks = self._grammars.start_masks([*ruled.values()]) if ruled else None
+        logits = self._model.forward(batch_of_spans(spans, self.page_size, self._model.device))
+        self._tell_prompts(logits, spans)
+        allowed = {} if masks is None else dict(zip(ruled, masks.result(), strict=True))
+        rows = [self._jobs[each.job_id].row_params(each, allowed.get(each)) for each in sequences]
+        return sample(last_rows(logits, spans), rows, self._kernels)
+
+    def _tell_prompts(self, logits: torch.Tensor, spans: list[Span]) -> None:
+        for span, rows in zip(spans, rows_of_spans(logits, spans), strict=True):
+            held = self._jobs[span.sequence.job_id]
+            if span.sequence.wants_prompt_logits:
+                told = prompt_logprobs(rows, span, held.job.sampling.prompt_logprobs or 0)
+                held.tell_prompt(span.sequence, span.start + 1, told)
 
     def _commit(self, spans: list[Span], drawn: list[Draw | SamplingFailed]) -> None:
         remaining = iter(drawn)
@@ -233,12 +257,12 @@ class Engine:
         if sequence.num_generated == 0 and sequence.is_first_of_prompt:
             self._num_prompt_tokens += sequence.num_prompt_tokens
         try:
-            delta = held.accept(sequence, draw)
+            delta = held.accept_prompt_alone(sequence) if sequence.is_at_limit else held.accept(sequence, draw)
         except Exception as error:
             logger.exception("the text of a token failed", extra={"job_id": held.job.id})
             self._fail(held, error)
             return
-        self._num_generated_tokens += 1
+        self._num_generated_tokens += len(delta.token_ids)
         self._deltas.setdefault(sequence.job_id, []).append(delta)
         if sequence.is_finished:
             self._scheduler.remove(sequence)
@@ -262,6 +286,7 @@ class Engine:
 
     def _let_go(self, held: HeldJob) -> None:
         del self._jobs[held.job.id]
+        self._grammars.forget(held.job.id)
         for sequence in held.sequences:
             self._scheduler.remove(sequence)
 

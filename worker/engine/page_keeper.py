@@ -25,6 +25,8 @@ class PageKeeper:
         self._is_caching = is_caching
         self._allocator = PageAllocator(num_pages, page_size)
         self._cache = PrefixCache(self._allocator, keeps_idle=is_caching)
+        self.num_queried_tokens = 0  # of prompts at their first admission
+        self.num_hit_tokens = 0  # of those: found
         self._suspect: set[int] = set()
         self._tainted: set[int] = set()  # suspect when they were freed
 
@@ -82,6 +84,7 @@ class PageKeeper:
         sequence.num_proven_pages = 0  # a hit may be as fresh as its first holder's prefill
         if sequence.num_cached_tokens is None:
             sequence.num_cached_tokens = min(sequence.num_computed, sequence.num_prompt_tokens)
+            self._count(sequence, sequence.num_cached_tokens)
         self.grow(sequence)
 
     def grow(self, sequence: Sequence) -> None:
@@ -130,8 +133,13 @@ class PageKeeper:
         self._cache.check()
         assert self.num_free + self.num_cached + self.num_held == self.num_pages
 
+    def _count(self, sequence: Sequence, num_found: int) -> None:
+        if sequence.is_first_of_prompt:  # further answers to a prompt find it whole: that says nothing of the cache
+            self.num_queried_tokens += sequence.num_prompt_tokens
+            self.num_hit_tokens += num_found
+
     def _num_findable(self, sequence: Sequence) -> int:
-        return (len(sequence.token_ids) - 1) // self.page_size
+        return 0 if sequence.wants_prompt_logits else (len(sequence.token_ids) - 1) // self.page_size
 
     def _keys(self, sequence: Sequence, count: int) -> ListLike[bytes]:
         """The keys of the first `count` pages of a sequence, all of them full."""

@@ -39,12 +39,16 @@ class RaggedRow:
 
 
 def batch_of_spans(spans: ListLike[Span], page_size: int, device: torch.device) -> RaggedBatch:
-    """The batch that computes `spans`, with logits for the last row of each span that reaches its sequence's end."""
+    """The batch that computes `spans`, with logits for the last row of each span that reaches its sequence's end.
+
+    A sequence that wants its prompt's logits gets those of all rows.
+    """
     rows = [
         RaggedRow(
             span.sequence.token_ids[span.start : span.stop],
             span.start,
             span.sequence.pages,
+            wants_all_logits=span.sequence.wants_prompt_logits,
             wants_last_logits=span.needs_logits,
         )
         for span in spans

@@ -131,7 +131,7 @@ class Scheduler:
         budget = self._step_tokens
         spans = []
         for sequence in sorted(self.running, key=lambda each: each.num_pending > 1):  # stable: decodes first, by rank
-            num_tokens = min(sequence.num_pending, budget)
+            num_tokens = min(sequence.num_pending, budget, sequence.most_tokens_a_step)
             if num_tokens > 0:
                 spans.append(Span(sequence, sequence.num_computed, sequence.num_computed + num_tokens))
                 budget -= num_tokens

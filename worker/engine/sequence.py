@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from worker.protocol.job import Job
 
 USUAL_TIMEOUT_MS = 600_000  # what a job without a timeout is ordered by
+PROMPT_LOGITS_A_STEP = 256  # tokens; a row of logits each, with a number for each word of the vocabulary
 
 
 class Sequence:
@@ -29,6 +30,7 @@ class Sequence:
         self.num_prompt_tokens = len(prompt)
         self.limit = min(len(prompt) + job.sampling.max_tokens, max_context)
         self.promised_tokens = min(len(prompt) + job.expected_tokens, self.limit)
+        self.wants_prompt_logits = self.is_first_of_prompt and job.sampling.prompt_logprobs is not None
         self.num_computed = 0
         self.is_finished = False
         # Kept by the page keeper:
@@ -50,9 +52,14 @@ class Sequence:
     def is_at_limit(self) -> bool:
         return len(self.token_ids) >= self.limit
 
+    @property
+    def most_tokens_a_step(self) -> int:
+        return PROMPT_LOGITS_A_STEP if self.wants_prompt_logits else len(self.token_ids)
+
     def append(self, token_ids: Iterable[int]) -> None:
         """Adds generated tokens, pending until a step computes them."""
         self.token_ids.extend(token_ids)
+        self.wants_prompt_logits = False  # the prompt was told of with the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +78,7 @@ class Span:
     def needs_logits(self) -> bool:
         """Whether the span reaches the sequence's end, so that its last row tells the next token."""
         return self.stop == len(self.sequence.token_ids)
+
+    @property
+    def num_logit_rows(self) -> int:
+        return self.num_tokens if self.sequence.wants_prompt_logits else int(self.needs_logits)

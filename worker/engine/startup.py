@@ -8,6 +8,7 @@ import torch
 from worker.engine.detokenizer import detokenizer_factory
 from worker.engine.device import pool_bytes, resolve_device, set_threads
 from worker.engine.engine import Engine, EngineConfig
+from worker.engine.grammar import grammar_maker
 from worker.engine.policy import POLICIES
 from worker.models.choice import load_served_model
 from worker.models.refusal import positions_limit
@@ -42,7 +43,8 @@ def load_engine(settings: WorkerSettings, model_path: str) -> Engine:
         policy=settings.policy,
         prefix_cache=settings.prefix_cache,
     )
-    engine = Engine(model, detokenizer_factory(served.tokenizer), config, served.kernels)
+    make_grammar = grammar_maker(served.tokenizer, model.vocab_size, served.end_token_ids)
+    engine = Engine(model, detokenizer_factory(served.tokenizer), config, served.kernels, make_grammar)
     logger.info(
         "ready: %d KV pages of %d tokens (%.2f GiB), context of %d tokens, %s",
         num_pages, settings.page_size, num_pages * model.bytes_per_page / 2**30, engine.max_context, config.fingerprint,

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from worker.engine.engine import Engine, EngineConfig, JobOutput
+from worker.engine.grammar import MakeGrammar
 from worker.engine.ragged_batch import RaggedBatch
 from worker.protocol.event import Delta, Terminal
 from worker.protocol.job import Job, JobClass, SamplingParams
@@ -55,9 +56,8 @@ class FakeModel:
 
     def _logits(self, batch: RaggedBatch, row: int) -> torch.Tensor:
         index = next(i for i, stop in enumerate(batch.query_offsets[1:]) if row < stop)
-        assert row == batch.query_offsets[index + 1] - 1
         size = batch.page_size
-        places = range(batch.kv_lengths[index])
+        places = range(int(batch.positions[row]) + 1)
         pages = batch.page_table[index].tolist()
         held = [self.slots[pages[place // size] * size + place % size] for place in places]
         assert None not in held, "a slot was read before it was written"
@@ -96,9 +96,11 @@ def make_engine(
     end_token_ids: frozenset[int] = frozenset({END_TOKEN}),
     **changes: Any,
 ) -> tuple[Engine, FakeModel]:
+    """`changes` are fields of the EngineConfig, or `make_grammar`."""
+    make_grammar: MakeGrammar | None = changes.pop("make_grammar", None)
     model = FakeModel(num_pages, page_size)
     config = EngineConfig(page_size, num_pages, max_sequences, step_tokens, max_context, end_token_ids, **changes)
-    return Engine(model, LetterDetokenizer, config), model
+    return Engine(model, LetterDetokenizer, config, make_grammar=make_grammar), model
 
 
 def make_job(

@@ -15,7 +15,7 @@ from tests.worker.engine.doubles import (
     run,
     text_of,
 )
-from worker.engine.engine import JobRejected
+from worker.engine.job_check import JobRejected
 from worker.protocol.event import Delta, Terminal
 from worker.protocol.job import Job, JobClass
 
@@ -148,7 +148,7 @@ def test_a_waiting_job_can_be_cancelled_before_it_starts() -> None:
         (make_job([1] * 128), "maximum context length is 128 tokens, and a prompt of 128"),
         (make_job([1], []), "a prompt needs at least one token"),
         (make_job(), "a prompt needs at least one token"),
-        (make_job([1], max_tokens=0), "max_tokens must be at least 1"),
+        (make_job([1], max_tokens=-1), "max_tokens must be at least 0"),
         (make_job([1], job_fields={"n": 0}), "n must be at least 1"),
         (make_job([1], logit_bias=((50, 1.0),)), "logit_bias names a token id outside 0 to 49"),
     ],
