@@ -8,9 +8,10 @@ import msgspec
 class AnswerFormat(msgspec.Struct, frozen=True, omit_defaults=True):
     """How the text that the model writes is to be read. Empty: all of it is content."""
 
-    reasoning: str = ""  # how the model marks what it thinks before it answers
-    tools: str = ""  # how it writes tool calls
-    forced_tool: str = ""  # a grammar holds the whole answer to the arguments of this tool
+    reasoning: str = ""  # "open": it begins with thoughts; "marked": so it does where it says so itself
+    tools: str = ""  # how tool calls are written: tagged, mistral or bare
+    tool_names: tuple[str, ...] = ()  # functions that may be called
+    is_legacy: bool = False  # the one call is told as a `function_call`, as clients knew it before tools
 
 
 class StreamView(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -37,6 +37,11 @@ Part = Content | Reasoning | ToolCallBegin | ToolCallArguments
 class Splitter(Protocol):
     """Reads one choice's text as it grows. What it returns depends on the text alone, not on how it was cut."""
 
+    @property
+    def is_thinking(self) -> bool:
+        """Whether the text so far ends within the reasoning."""
+        ...
+
     def feed(self, text: str) -> list[Part]:
         """The parts that are certain by now. Holds back what may turn out to be a marker."""
         ...
@@ -48,6 +53,8 @@ class Splitter(Protocol):
 
 class PlainSplitter:
     """All is content."""
+
+    is_thinking = False
 
     def feed(self, text: str) -> list[Part]:
         return [Content(text)] if text else []
