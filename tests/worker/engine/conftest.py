@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.worker.engine.draws import Draws
-from tests.worker.kernels.native import ISA_NAMES, kernels_of
+from tests.worker.kernels.native import NATIVE_NAMES, kernels_of
 
 
 @pytest.fixture(autouse=True, scope="package")
@@ -17,7 +17,7 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture(params=["torch", *ISA_NAMES])
+@pytest.fixture(params=["torch", *NATIVE_NAMES])
 def draws(request: pytest.FixtureRequest) -> Draws:
     """The sampler, over plain torch and over the kernels of each instruction set."""
     return Draws(None if request.param == "torch" else kernels_of(request.param))

@@ -7,20 +7,23 @@ from itertools import accumulate
 
 import torch
 
+from tests.worker.kernels.emulated import emulated_isas
 from worker.engine.ragged_batch import RaggedRow, build_batch
 from worker.kernels.cpu.build import library_file
-from worker.kernels.cpu.isa import ISAS, available_isas
+from worker.kernels.cpu.isa import available_isas
 from worker.kernels.cpu.library import Kernels, NativeBatch, native_batch
 from worker.kernels.interface import AttentionOptions
 
 CPU = torch.device("cpu")
-ISA_NAMES = [isa.name for isa in available_isas()]
+NATIVE_NAMES = [isa.name for isa in available_isas()]
+ISAS = {isa.name: isa for isa in (*available_isas(), *emulated_isas())}
+ISA_NAMES = list(ISAS)
 GUARD = 64  # floats before and after a guarded tensor
 
 
 @cache
 def kernels_of(isa: str, num_threads: int = 2) -> Kernels:
-    return Kernels(library_file(next(each for each in ISAS if each.name == isa)), isa, num_threads)
+    return Kernels(library_file(ISAS[isa]), isa, num_threads)
 
 
 class Guarded:

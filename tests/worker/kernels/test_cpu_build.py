@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ops.cli import ROOT
-from tests.worker.kernels.native import ISA_NAMES
+from tests.worker.kernels.native import ISA_NAMES, NATIVE_NAMES
 from worker.kernels import dispatch
 from worker.kernels.cpu import build, isa
 from worker.kernels.cpu.build import CannotBuild, library_file
@@ -122,10 +122,16 @@ def test_given_an_instruction_set_this_processor_lacks_then_it_is_refused_by_nam
         ("avx2", []),
         ("avx2 fma", ["avx2"]),
         ("avx2 fma avx512f", ["avx2"]),
-        ("avx2 fma avx512f avx512bw avx512dq avx512vl", ["avx2", "avx512"]),
+        ("avx2 fma avx512f avx512bw avx512dq avx512vl", ["avx512", "avx2"]),
+        ("avx2 fma avx512f avx512bw avx512dq avx512vl avx512_bf16", ["avx512bf16", "avx512", "avx2"]),
+        ("avx2 fma avx512f avx512bw avx512dq avx512vl amx_tile amx_bf16", ["avx512", "avx2"]),
+        (
+            "avx2 fma avx512f avx512bw avx512dq avx512vl avx512_bf16 amx_tile amx_bf16",
+            ["amx", "avx512bf16", "avx512", "avx2"],
+        ),
     ],
 )
-def test_given_flags_of_a_processor_then_a_proven_instruction_set_comes_first(
+def test_given_flags_of_a_processor_then_its_best_instruction_set_comes_first(
     flags: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(isa, "cpu_flags", lambda: frozenset(flags.split()))
@@ -155,11 +161,10 @@ from tests.worker.kernels.test_cpu_attention import HEAD_SIZES, PAGE_SIZES, atte
 from tests.worker.kernels.test_cpu_attention import poisoned_layer, random_sequences
 from worker.kernels.cpu.attention import PageShape
 from worker.kernels.cpu.build import library_file
-from worker.kernels.cpu.isa import available_isas
 from worker.kernels.cpu.library import Kernels
 from worker.kernels.cpu.linear import PackedLinear
 
-isa = available_isas()[0]
+isa = native.ISAS[{isa!r}]
 kernels = Kernels(library_file(isa, {flags!r}), isa.name, 2)
 import tests.worker.kernels.test_cpu_attention as attention
 attention.kernels_of = lambda *_: kernels
@@ -183,13 +188,14 @@ print("clean")
 """
 
 
-def test_given_sanitizers_of_addresses_and_bounds_then_they_find_nothing() -> None:
+@pytest.mark.parametrize("isa_name", [*NATIVE_NAMES[:1], "amx-emulated"])
+def test_given_sanitizers_of_addresses_and_bounds_then_they_find_nothing(isa_name: str) -> None:
     flags = ["-fsanitize=address,bounds,alignment", "-fno-sanitize-recover=bounds,alignment", "-O0", "-g1"]
     compiler = build.find_compiler()
     runtime = subprocess.run([compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
     environment = {**os.environ, "LD_PRELOAD": runtime.stdout.strip(), "ASAN_OPTIONS": "detect_leaks=0"}
     result = subprocess.run(
-        [sys.executable, "-c", SANITIZED.format(flags=flags)],
+        [sys.executable, "-c", SANITIZED.format(flags=flags, isa=isa_name)],
         cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert result.stdout == "clean\n", result.stderr[-4000:]

@@ -6,6 +6,7 @@ from ctypes import byref
 import pytest
 import torch
 
+from tests.worker.kernels.emulated import rounds_rows
 from tests.worker.kernels.native import ISA_NAMES, guarded, guarded_copy, kernels_of
 from worker.kernels.cpu.library import Kernels
 from worker.kernels.cpu.linear import PackedLinear, format_for
@@ -42,7 +43,8 @@ def test_given_any_shape_then_rows_are_exact_and_alone_what_they_are_together(
     for rows in ROWS:
         x = guarded_copy(torch.randn(rows, in_size))
         y = apply(linear, kernels, x)
-        torch.testing.assert_close(y.double(), x.double() @ stored.T + bias.double(), rtol=2e-5, atol=2e-5)
+        factors = x.bfloat16().double() if name == "bfloat16" and rounds_rows(isa) else x.double()
+        torch.testing.assert_close(y.double(), factors @ stored.T + bias.double(), rtol=2e-5, atol=2e-5)
         for row in range(rows):
             assert torch.equal(apply(linear, kernels, x[row : row + 1])[0], y[row])
 

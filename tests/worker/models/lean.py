@@ -1,14 +1,18 @@
 """Lean decoders over networks made in tests, and batches for them."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from tests.models import TOKENIZER_FILES
+from tests.worker.kernels.native import kernels_of
 from worker.engine.ragged_batch import RaggedRow, build_batch
+from worker.models import choice
 from worker.models.choice import ServedModel, load_served_model
 from worker.models.decoder import LeanDecoder
 from worker.settings import WorkerSettings
@@ -40,6 +44,14 @@ def lean_decoder(folder: Path, *, num_pages: int = NUM_PAGES, **settings: Any) -
     for pool in model.pools:
         pool.fill_(255)
     return model
+
+
+@contextmanager
+def computing_with(isa: str) -> Iterator[None]:
+    """Models loaded meanwhile use this instruction set, be it emulated."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choice, "cpu_kernels", lambda _, threads: kernels_of(isa, threads))
+        yield
 
 
 def logits_of(

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from tests.worker.kernels.native import ISA_NAMES
+from tests.worker.kernels.emulated import rounds_rows
+from tests.worker.kernels.native import ISA_NAMES, NATIVE_NAMES
 from tests.worker.models.families import SIZES, VOCAB_SIZE
-from tests.worker.models.lean import NUM_PAGES, lean_decoder, logits_of, model_folder
+from tests.worker.models.lean import NUM_PAGES, computing_with, lean_decoder, logits_of, model_folder
 from worker.models.decoder import LeanDecoder
 
 LENGTH = 150
@@ -50,10 +51,19 @@ def alone(model: LeanDecoder, number: int) -> torch.Tensor:
     return logits_of(model, [(ids_of(number, LENGTH), 0, pages)])[0]
 
 
-@pytest.fixture(scope="module", params=list(itertools.product(ISA_NAMES, KINDS)), ids="-".join)
+# The emulated ones differ from each other in their bf16 weights only.
+CASES = [
+    *itertools.product(NATIVE_NAMES, KINDS),
+    *[(isa, kind) for isa in ISA_NAMES if isa not in NATIVE_NAMES
+      for kind in (KINDS if isa == "avx512bf16-emulated" else ["bfloat16"])],
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=CASES, ids="-".join)
 def model(request: pytest.FixtureRequest, folder: Path) -> LeanDecoder:
     isa, kind = request.param
-    return lean_decoder(folder, cpu_kernels=isa, **KINDS[kind])
+    with computing_with(isa):
+        return lean_decoder(folder, **KINDS[kind])
 
 
 @pytest.mark.parametrize("count", [2, 3, 8, 32])
@@ -93,3 +103,11 @@ def test_given_other_threads_and_page_sizes_then_the_bits_are_the_same(folder: P
         (found,) = logits_of(model, [(ids_of(1, LENGTH), 0, pages)], page_size)
         expected = found if expected is None else expected
         assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("isa", [isa for isa in ISA_NAMES if rounds_rows(isa)])
+def test_given_rows_rounded_to_bf16_then_logits_stay_close_to_those_in_float32(folder: Path, isa: str) -> None:
+    expected = alone(lean_decoder(folder, dtype="float32"), 1)
+    with computing_with(isa):
+        found = alone(lean_decoder(folder, dtype="bfloat16"), 1)
+    assert (found - expected).norm() < 0.04 * expected.norm()

@@ -37,7 +37,7 @@ def library_file(isa: Isa, extra_flags: Sequence[str] = ()) -> Path:
     try:
         if not wanted.exists():
             folder.mkdir(parents=True, exist_ok=True)
-            with _locked(folder / "lock"):
+            with locked(folder / "lock"):
                 if not wanted.exists():
                     _build(compiler, flags, wanted)
     except OSError as error:
@@ -67,7 +67,7 @@ def _digest(compiler: str, flags: Sequence[str]) -> str:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Workers started together wait for the one that compiles."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

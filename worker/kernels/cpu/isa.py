@@ -13,16 +13,26 @@ class Isa:
     processor_flags: frozenset[str]  # as /proc/cpuinfo names them
 
 
-# What `auto` takes first comes first. AVX-512 is compiled by the tests and waits, by name only, for a run of them on a
-# processor that has it: what was never run must not be anyone's default.
-ISAS = (
-    Isa("avx2", ("-mavx2", "-mfma"), frozenset({"avx2", "fma"})),
-    Isa(
-        "avx512",
-        ("-DHEADRACE_AVX512", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma"),
-        frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"}),
-    ),
+_AVX2 = Isa("avx2", ("-mavx2", "-mfma"), frozenset({"avx2", "fma"}))
+_AVX512 = Isa(
+    "avx512",
+    (*_AVX2.compiler_flags, "-DHEADRACE_AVX512", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"),
+    _AVX2.processor_flags | {"avx512f", "avx512bw", "avx512dq", "avx512vl"},
 )
+_AVX512BF16 = Isa(
+    "avx512bf16",
+    (*_AVX512.compiler_flags, "-DHEADRACE_DOT", "-mavx512bf16"),
+    _AVX512.processor_flags | {"avx512_bf16"},
+)
+_AMX = Isa(
+    "amx",
+    (*_AVX512BF16.compiler_flags, "-DHEADRACE_AMX", "-mamx-tile", "-mamx-bf16"),
+    _AVX512BF16.processor_flags | {"amx_tile", "amx_bf16"},
+)
+
+# The best first. `auto` takes the first whose library passes its self-test on this processor, so that one which has
+# never run anywhere may stand here.
+ISAS = (_AMX, _AVX512BF16, _AVX512, _AVX2)
 
 
 def available_isas() -> tuple[Isa, ...]:

@@ -34,7 +34,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 class Kernels:
     """A loaded library and its crew of `num_threads` threads, the calling one included.
 
-    Calls release the GIL. One thread calls at a time: a crew works on one thing.
+    Calls release the GIL. One thread calls at a time: a crew works on one thing. Raises OSError where the library
+    cannot be loaded or the system does not allow what it needs.
     """
 
     def __init__(self, path: Path, isa: str, num_threads: int) -> None:
@@ -46,6 +47,8 @@ class Kernels:
             function.restype, function.argtypes = result, arguments
         self.panel_width: int = self.library.hr_panel_width()
         self.crew = c_void_p(self.library.hr_crew_create(num_threads))
+        if not self.crew:
+            raise OSError("the system does not let this process use the instruction set")
 
     def __del__(self) -> None:
         if crew := getattr(self, "crew", None):

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "dot_panel.h"
 #include "linear.h"
 #include "panel.h"
 
@@ -30,8 +31,9 @@ void pack_f32(const Source& source, int64_t first_row, uint8_t* panel) {
 
 void pack_bf16(const Source& source, int64_t first_row, uint8_t* panel) {
   uint16_t* to = reinterpret_cast<uint16_t*>(panel);
-  for (int64_t k = 0; k < source.in_size; k++, to += kPanelWidth)
-    for (int c = 0; c < kPanelWidth; c++) to[pair_place(c)] = bf16_of(source.at(first_row + c, k));
+  for (int64_t k = 0; k < stored_k(source.in_size); k++)
+    for (int c = 0; c < kPanelWidth; c++)
+      to[bf16_place(c, k)] = k < source.in_size ? bf16_of(source.at(first_row + c, k)) : uint16_t{0};
 }
 
 void pack_int8_group(const Source& source, int64_t row, int c, int64_t first_k, uint8_t* group) {
@@ -104,7 +106,7 @@ float int4_at(const uint8_t* panel, int c, int64_t k) {
 float weight_at(int64_t format, const uint8_t* panel, int c, int64_t k) {
   switch (format) {
     case HR_F32: return reinterpret_cast<const float*>(panel)[k * kPanelWidth + c];
-    case HR_BF16: return float_of_bf16(reinterpret_cast<const uint16_t*>(panel)[k * kPanelWidth + pair_place(c)]);
+    case HR_BF16: return float_of_bf16(reinterpret_cast<const uint16_t*>(panel)[bf16_place(c, k)]);
     case HR_INT8: return int8_at(panel, c, k);
     default: return int4_at(panel, c, k);
   }
