@@ -12,7 +12,7 @@ from ops.bench.server import own_environment
 ENGINE = "engine in process"
 ENGINE_INT8 = "engine int8"
 ENGINES: dict[str, dict[str, str]] = {ENGINE: {}, ENGINE_INT8: {"HEADRACE_QUANTIZATION": "int8"}}
-ENGINE_WORKLOADS = ("c1", "c32")  # of the plain one, set against the whole stack's
+ENGINE_WORKLOADS = ("brief", "c1", "c32")  # of the plain one, set against the whole stack's
 BATCHES = (32, 8, 1)
 CONTEXT = 256
 NUM_STEPS = 24

@@ -159,9 +159,10 @@ _TARGETS = (
         unit=PERCENT,
     ),
     _at_most(
-        "TTFT p50 over HTTP minus in process, 1 at once",
+        "TTFT p50 over HTTP minus in process, 1 at once, short prompts",
         _bounds(10, 10),
-        lambda run: run.ttft(HEADRACE, "c1") - run.ttft(ENGINE, "c1"),
+        # Long prompts take so much longer to compute than to serve that the difference would be noise.
+        lambda run: run.ttft(HEADRACE, "brief") - run.ttft(ENGINE, "brief"),
         MS,
     ),
     *_generic_paths(2.5),

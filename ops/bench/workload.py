@@ -59,11 +59,12 @@ WORKLOADS = {
         Workload("c32", "32 clients, 256 in, 128 out", 32, 32, 256, (128, 128)),
         Workload("long", "8 clients, 1500 in, 64 out", 8, 8, 1500, (64, 64)),
         Workload("shared", "16 clients, 1024 shared and 64 own in, 64 out", 16, 32, 64, (64, 64), 1024),
+        Workload("brief", "1 client, 64 in, 8 out", 1, 20, 64, (8, 8)),
         Workload("mixed", "16 clients, 64 in, 8 to 128 out", 16, 32, 64, (8, 128)),
     )
 }
 BASIC = ("c1", "c8", "c32")
-COMPARED = (*BASIC, "long", "shared")  # with peers; mixed lengths are for comparing policies
+COMPARED = (*BASIC, "long", "shared")  # with peers; mixed lengths compare policies, brief ones serving with the engine
 WARM_UP = Question("Say anything at all.", 8)
 
 
