@@ -1,26 +1,11 @@
 #include "attention.h"
 
 #include <algorithm>
-#include <limits>
 
-#include "linear.h"
-#include "softmax.h"
+#include "attention_tile.h"
 
 namespace headrace {
 namespace {
-
-constexpr int64_t kCellsPerTile = kTileKeys / kPanelWidth;
-
-// What one task works with: its rows and the cells of the tile at hand.
-struct Workspace {
-  alignas(64) float queries[kMaxRows * kMaxHeadSize];
-  alignas(64) float scores[kMaxRows * kTileKeys];
-  alignas(64) uint8_t gathered_keys[kTileKeys * kMaxHeadSize * 4];
-  alignas(64) uint8_t gathered_values[kTileKeys * kMaxHeadSize * 4];
-  const uint8_t* keys[kCellsPerTile];
-  const uint8_t* values[kCellsPerTile];
-  int64_t lows[kMaxRows], highs[kMaxRows];  // the places each row sees: from low, to high exclusive
-};
 
 int64_t group_of(const AttentionJob& job) { return job.attention.heads / job.geometry.kv_heads; }
 
@@ -42,160 +27,48 @@ void prepare_rows(const AttentionJob& job, const QueryTile& tile, Workspace& wor
     workspace.lows[row] =
         job.attention.window > 0 ? std::max<int64_t>(0, workspace.highs[row] - job.attention.window) : 0;
   }
+  workspace.lowest = *std::min_element(workspace.lows, workspace.lows + tile.num_rows);
+  workspace.highest = *std::max_element(workspace.highs, workspace.highs + tile.num_rows);
 }
 
-// Copies the places [first, last) of a sequence, which share a cell there but not in the pages, into a cell.
-void gather_cell(const AttentionJob& job, const QueryTile& tile, int64_t first, int64_t last, uint8_t* keys,
-                 uint8_t* values) {
-  const KvGeometry& geometry = job.geometry;
-  const int64_t* table = job.batch.page_table + tile.sequence * job.batch.pages_per_sequence;
-  for (int64_t place = first; place < last; place++) {
-    const int64_t in_page = place % geometry.page_size;
-    const size_t cell =
-        geometry.cell_index(table[place / geometry.page_size], tile.kv_head, in_page / kPanelWidth);
-    copy_slot(geometry, job.pages.keys + cell * geometry.key_cell_bytes,
-              job.pages.values + cell * geometry.value_cell_bytes, in_page % kPanelWidth, keys, values,
-              place % kPanelWidth);
+// Finds the cells of a task's tiles one tile ahead, so that they can be fetched in time.
+class TileWalk {
+ public:
+  TileWalk(const AttentionJob& job, const AttentionTask& task, Workspace& workspace)
+      : job_(job), tile_(job.plan.tiles[task.tile]), workspace_(workspace) {
+    prepare_rows(job, tile_, workspace);
+    end_ = std::min(task.last_split * kSplitKeys, workspace.highest);
+    const int64_t base = task.first_split * kSplitKeys;
+    find_cells(job, tile_, base, workspace, workspace.cells[0]);
+    const TileCells& cells = workspace.cells[0];
+    for (int64_t cell = cells.first_cell(); cell < cells.last_cell(); cell++)
+      for (size_t at = 0; at < job.geometry.key_cell_bytes; at += 64) __builtin_prefetch(cells.keys[cell] + at, 0, 3);
   }
-}
 
-// Finds the cells that hold the places [first, last) of the tile that starts at `base`.
-void find_cells(const AttentionJob& job, const QueryTile& tile, int64_t base, int64_t first, int64_t last,
-                Workspace& workspace) {
-  const KvGeometry& geometry = job.geometry;
-  const int64_t* table = job.batch.page_table + tile.sequence * job.batch.pages_per_sequence;
-  const bool is_aligned = geometry.page_size % kPanelWidth == 0;
-  for (int64_t cell = (first - base) / kPanelWidth; base + cell * kPanelWidth < last; cell++) {
-    const int64_t start = base + cell * kPanelWidth;
-    if (is_aligned) {
-      const size_t found = geometry.cell_index(table[start / geometry.page_size], tile.kv_head,
-                                               start % geometry.page_size / kPanelWidth);
-      workspace.keys[cell] = job.pages.keys + found * geometry.key_cell_bytes;
-      workspace.values[cell] = job.pages.values + found * geometry.value_cell_bytes;
-    } else {
-      uint8_t* keys = workspace.gathered_keys + cell * geometry.key_cell_bytes;
-      uint8_t* values = workspace.gathered_values + cell * geometry.value_cell_bytes;
-      gather_cell(job, tile, std::max(start, first), std::min(start + kPanelWidth, last), keys, values);
-      workspace.keys[cell] = keys;
-      workspace.values[cell] = values;
-    }
+  // The next of the task's splits.
+  template <class Format>
+  void attend_split(int64_t split, Partial& partial) {
+    partial.clear(tile_.num_rows);
+    const int64_t end = std::min((split + 1) * kSplitKeys, end_);
+    for (int64_t base = split * kSplitKeys; base < end; base += kTileKeys) attend<Format>(base, partial);
   }
-}
 
-struct CellRange {
-  int64_t first, last;
+ private:
+  template <class Format>
+  void attend(int64_t base, Partial& partial) {
+    const TileCells& cells = workspace_.cells[turn_];
+    TileCells& next = workspace_.cells[turn_ ^= 1];
+    const bool has_next = base + kTileKeys < end_;
+    if (has_next) find_cells(job_, tile_, base + kTileKeys, workspace_, next);
+    attend_tile<Format>(job_, tile_, cells, has_next ? &next : nullptr, workspace_, partial);
+  }
+
+  const AttentionJob& job_;
+  const QueryTile& tile_;
+  Workspace& workspace_;
+  int64_t end_;
+  int turn_ = 0;
 };
-
-template <class Format>
-struct ScorePass {
-  const KvGeometry& geometry;
-  Workspace& workspace;
-  CellRange cells;
-
-  template <int R, int P>
-  void score(int64_t row, int64_t cell) const {
-    const uint8_t* panels[P];
-    for (int p = 0; p < P; p++) panels[p] = workspace.keys[cell + p];
-    Sums<R, P> sums;
-    clear<R, P>(sums);
-    multiply<Format, R, P>(workspace.queries + row * geometry.key_size, geometry.key_size, panels,
-                           Format::kBytesPerK, geometry.key_size, sums);
-    repeat<R>([&](auto r) {
-      repeat<P>([&](auto p) {
-        float* to = workspace.scores + (row + r) * kTileKeys + (cell + p) * kPanelWidth;
-        store(to, sums[r][p][0]);
-        store(to + kWidth, sums[r][p][1]);
-      });
-    });
-  }
-
-  template <int R>
-  void operator()(int64_t row, int64_t, int64_t) const {
-    constexpr int P = panels_for(R);
-    int64_t cell = cells.first;
-    for (; cell + P <= cells.last; cell += P) score<R, P>(row, cell);
-    if constexpr (P > 1)
-      for (; cell < cells.last; cell++) score<R, 1>(row, cell);
-  }
-};
-
-// values[row] = values[row] * correction + scores[row] times the tile's values.
-template <class Format>
-struct WeighPass {
-  const KvGeometry& geometry;
-  const Workspace& workspace;
-  int64_t base, first, last;  // places
-  const float* corrections;
-  float* values;
-
-  template <int R, int P>
-  void weigh(int64_t row, int64_t panel) const {
-    const int64_t stride = geometry.padded_value_size;
-    float* to = values + row * stride + panel * kPanelWidth;
-    Sums<R, P> sums;
-    repeat<R>([&](auto r) {
-      repeat<P>([&](auto p) {
-        const float* at = to + r * stride + p * kPanelWidth;
-        sums[r][p][0] = mul(broadcast(corrections[row + r]), load(at));
-        sums[r][p][1] = mul(broadcast(corrections[row + r]), load(at + kWidth));
-      });
-    });
-    for (int64_t place = first; place < last;) {
-      const int64_t cell = (place - base) / kPanelWidth, lane = (place - base) % kPanelWidth;
-      const int64_t count = std::min(kPanelWidth - lane, last - place);
-      const uint8_t* rows = workspace.values[cell] + lane * geometry.value_row_bytes() + panel * Format::kBytesPerK;
-      const uint8_t* panels[P];
-      for (int p = 0; p < P; p++) panels[p] = rows + p * Format::kBytesPerK;
-      multiply<Format, R, P>(workspace.scores + row * kTileKeys + place - base, kTileKeys, panels,
-                             geometry.value_row_bytes(), count, sums);
-      place += count;
-    }
-    repeat<R>([&](auto r) {
-      repeat<P>([&](auto p) {
-        store(to + r * stride + p * kPanelWidth, sums[r][p][0]);
-        store(to + r * stride + p * kPanelWidth + kWidth, sums[r][p][1]);
-      });
-    });
-  }
-
-  template <int R>
-  void operator()(int64_t row, int64_t, int64_t) const {
-    constexpr int P = panels_for(R);
-    const int64_t panels = geometry.padded_value_size / kPanelWidth;
-    int64_t panel = 0;
-    for (; panel + P <= panels; panel += P) weigh<R, P>(row, panel);
-    if constexpr (P > 1)
-      for (; panel < panels; panel++) weigh<R, 1>(row, panel);
-  }
-};
-
-template <class Format>
-void attend_tile(const AttentionJob& job, const QueryTile& tile, int64_t base, Workspace& workspace,
-                 Partial& partial) {
-  const int64_t first = std::max(base, *std::min_element(workspace.lows, workspace.lows + tile.num_rows));
-  const int64_t last =
-      std::min(base + kTileKeys, *std::max_element(workspace.highs, workspace.highs + tile.num_rows));
-  if (first >= last) return;
-  find_cells(job, tile, base, first, last, workspace);
-  const CellRange cells{(first - base) / kPanelWidth, (last - base + kPanelWidth - 1) / kPanelWidth};
-  for_row_passes(0, tile.num_rows, ScorePass<Format>{job.geometry, workspace, cells});
-  float corrections[kMaxRows];
-  for (int64_t row = 0; row < tile.num_rows; row++) {
-    const SeenKeys seen{static_cast<int>(std::clamp<int64_t>(workspace.lows[row] - base, 0, kTileKeys)),
-                        static_cast<int>(std::clamp<int64_t>(workspace.highs[row] - base, 0, kTileKeys))};
-    corrections[row] = weigh_scores(workspace.scores + row * kTileKeys, seen, job.attention, partial, row);
-  }
-  for_row_passes(0, tile.num_rows,
-                 WeighPass<Format>{job.geometry, workspace, base, first, last, corrections, partial.values});
-}
-
-template <class Format>
-void attend_split(const AttentionJob& job, const QueryTile& tile, int64_t split, Workspace& workspace,
-                  Partial& partial) {
-  partial.clear(tile.num_rows);
-  for (int64_t base = split * kSplitKeys; base < (split + 1) * kSplitKeys; base += kTileKeys)
-    attend_tile<Format>(job, tile, base, workspace, partial);
-}
 
 void store_rows(const AttentionJob& job, const QueryTile& tile, Partial& partial) {
   for (int64_t row = 0; row < tile.num_rows; row++) {
@@ -217,16 +90,16 @@ void run_task(const AttentionJob& job, const AttentionTask& task) {
   const QueryTile& tile = job.plan.tiles[task.tile];
   static thread_local Workspace workspace;
   static thread_local float memory[2][Partial::kHeaderFloats + kMaxRows * kMaxHeadSize];
-  prepare_rows(job, tile, workspace);
+  TileWalk walk(job, task, workspace);
   if (tile.partial >= 0) {
     Partial partial(partial_memory(job, tile, task.first_split), job.geometry.padded_value_size);
-    attend_split<Format>(job, tile, task.first_split, workspace, partial);
+    walk.attend_split<Format>(task.first_split, partial);
     return;
   }
   Partial total(memory[0], job.geometry.padded_value_size), partial(memory[1], job.geometry.padded_value_size);
-  attend_split<Format>(job, tile, task.first_split, workspace, total);
+  walk.attend_split<Format>(task.first_split, total);
   for (int64_t split = task.first_split + 1; split < task.last_split; split++) {
-    attend_split<Format>(job, tile, split, workspace, partial);
+    walk.attend_split<Format>(split, partial);
     total.merge(partial, tile.num_rows);
   }
   store_rows(job, tile, total);

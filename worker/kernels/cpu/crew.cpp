@@ -9,9 +9,6 @@
 #include <chrono>
 
 #include "headrace.h"
-#if defined(HEADRACE_AMX)
-#include "amx_tiles.h"
-#endif
 
 namespace headrace {
 namespace {
@@ -20,10 +17,10 @@ namespace {
 constexpr std::chrono::microseconds kSpin{50};
 constexpr int kPausesPerLook = 16;
 
-constexpr int kStageShift = 40, kTotalShift = 20;
-constexpr uint64_t kCountMask = (uint64_t{1} << kTotalShift) - 1;
+constexpr int kStageShift = 40, kEndShift = 20;
+constexpr uint64_t kCountMask = (uint64_t{1} << kEndShift) - 1;
 
-uint64_t total_of(uint64_t claims) { return claims >> kTotalShift & kCountMask; }
+uint64_t end_of(uint64_t claims) { return claims >> kEndShift & kCountMask; }
 uint64_t next_of(uint64_t claims) { return claims & kCountMask; }
 
 void futex_wait(std::atomic<uint32_t>& word, uint32_t seen) {
@@ -49,8 +46,8 @@ bool spin_until(IsReady is_ready) {
 
 }  // namespace
 
-Crew::Crew(int num_threads) {
-  for (int i = 1; i < num_threads; i++) threads_.emplace_back([this] { work_until_stopped(); });
+Crew::Crew(int num_threads) : shares_(num_threads) {
+  for (int i = 1; i < num_threads; i++) threads_.emplace_back([this, i] { work_until_stopped(i); });
 }
 
 Crew::~Crew() {
@@ -65,38 +62,45 @@ void Crew::run_published(int64_t num_chunks, Call call, void* context) {
   context_ = context;
   num_done_.store(0, std::memory_order_relaxed);
   stage_++;
+  const uint64_t total = num_chunks, size = shares_.size();
   // Sequentially consistent against num_asleep_: either a thread going to sleep sees the stage, or we see the sleeper.
-  claims_.store(stage_ << kStageShift | static_cast<uint64_t>(num_chunks) << kTotalShift);
+  for (uint64_t i = 0; i < size; i++)
+    shares_[i].claims.store(stage_ << kStageShift | total * (i + 1) / size << kEndShift | total * i / size);
   if (num_asleep_.load() > 0) {
     bell_.fetch_add(1);
     futex_wake_all(bell_);
   }
-  work_on_claims();
+  work_on_claims(0);
   wait_until_done(static_cast<uint32_t>(num_chunks));
 }
 
 bool Crew::has_claims() const {
-  const uint64_t claims = claims_.load();
-  return next_of(claims) < total_of(claims);
+  for (const Share& share : shares_) {
+    const uint64_t claims = share.claims.load();
+    if (next_of(claims) < end_of(claims)) return true;
+  }
+  return false;
 }
 
-bool Crew::work_on_claims() {
-  bool has_worked = false;
-  while (has_claims()) {
+void Crew::work_on_claims(size_t worker) {
+  for (size_t i = 0; i < shares_.size(); i++) work_on_share((worker + i) % shares_.size());
+}
+
+void Crew::work_on_share(size_t share) {
+  std::atomic<uint64_t>& word = shares_[share].claims;
+  for (uint64_t claims = word.load(); next_of(claims) < end_of(claims); claims = word.load()) {
     // The stage may have changed since the look; the word returned tells which chunk of which stage was claimed, and
     // a claimed stage cannot end before this chunk is done.
-    const uint64_t claims = claims_.fetch_add(1);
-    if (next_of(claims) >= total_of(claims)) break;
+    claims = word.fetch_add(1);
+    if (next_of(claims) >= end_of(claims)) break;
     call_(context_, static_cast<int64_t>(next_of(claims)));
-    has_worked = true;
     num_done_.fetch_add(1);
     if (is_leader_asleep_.load() != 0) futex_wake_all(num_done_);
   }
-  return has_worked;
 }
 
-void Crew::work_until_stopped() {
-  while (wait_for_claims()) work_on_claims();
+void Crew::work_until_stopped(size_t worker) {
+  while (wait_for_claims()) work_on_claims(worker);
 }
 
 // False when the crew is to end.
@@ -148,10 +152,5 @@ void Scratch::reset() {
 
 }  // namespace headrace
 
-hr_crew* hr_crew_create(int64_t num_threads) {
-#if defined(HEADRACE_AMX)
-  if (!headrace::may_use_tiles()) return nullptr;
-#endif
-  return new hr_crew(static_cast<int>(num_threads));
-}
+hr_crew* hr_crew_create(int64_t num_threads) { return new hr_crew(static_cast<int>(num_threads)); }
 void hr_crew_destroy(hr_crew* crew) { delete crew; }

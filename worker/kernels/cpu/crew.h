@@ -1,6 +1,7 @@
 // A crew of threads that works on the chunks of one stage after another.
 //
-// Chunks are claimed, not assigned: a thread that the system keeps waiting then costs one chunk and not its whole
+// Each thread has a share of neighbouring chunks, so that what it fetches ahead is what it needs next; who is through
+// with its own takes from the others', so that a thread that the system keeps waiting costs one chunk and not its whole
 // share. Who computes a chunk never changes what comes out.
 #pragma once
 
@@ -37,15 +38,20 @@ class Crew {
   using Call = void (*)(void*, int64_t);
 
   void run_published(int64_t num_chunks, Call call, void* context);
-  void work_until_stopped();
-  bool work_on_claims();
+  void work_until_stopped(size_t worker);
+  void work_on_claims(size_t worker);
+  void work_on_share(size_t share);
   bool has_claims() const;
   bool wait_for_claims();
   void wait_until_done(uint32_t num_chunks);
 
+  // Stage number, end of the share and its next chunk in one word, so that a claim says which stage it belongs to.
+  struct alignas(64) Share {
+    std::atomic<uint64_t> claims{0};
+  };
+
+  std::vector<Share> shares_;  // one for each thread, the caller's first
   std::vector<std::thread> threads_;
-  // Stage number, its chunks and the next of them in one word, so that a claim says which stage it belongs to.
-  alignas(64) std::atomic<uint64_t> claims_{0};
   alignas(64) std::atomic<uint32_t> num_done_{0};
   std::atomic<uint32_t> is_leader_asleep_{0};
   alignas(64) std::atomic<uint32_t> bell_{0};

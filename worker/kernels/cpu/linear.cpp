@@ -2,15 +2,40 @@
 
 #include <algorithm>
 
-#include "dot_linear.h"
-#include "dot_panel.h"
-#include "linear_finish.h"
+#include "panel.h"
 
 namespace headrace {
 namespace {
 
 constexpr int64_t kRowsPerChunk = 16 * kRowsPerPass;
-constexpr int64_t kPanelsPerBlock = 4;
+constexpr int64_t kMostPanelsPerChunk = 4;
+
+// Adds bias, and what y holds where the job says so, and stores the columns that exist.
+[[gnu::noinline]] void finish_panel(const LinearJob& job, int64_t row, int64_t panel, Vec low, Vec high) {
+  const int64_t column = panel * kPanelWidth;
+  const int64_t columns = std::min<int64_t>(kPanelWidth, job.linear->out_size - column);
+  float* y = job.y + row * job.y_stride + column;
+  if (columns == kPanelWidth) {
+    if (job.linear->bias != nullptr) {
+      low = add(low, load(job.linear->bias + column));
+      high = add(high, load(job.linear->bias + column + kWidth));
+    }
+    if (job.adds_to_y) {
+      low = add(load(y), low);
+      high = add(load(y + kWidth), high);
+    }
+    store(y, low);
+    store(y + kWidth, high);
+    return;
+  }
+  float values[kPanelWidth];
+  store(values, low);
+  store(values + kWidth, high);
+  for (int64_t c = 0; c < columns; c++) {
+    if (job.linear->bias != nullptr) values[c] += job.linear->bias[column + c];
+    y[c] = job.adds_to_y ? y[c] + values[c] : values[c];
+  }
+}
 
 template <class Format, int R, int P>
 void compute_panels(const LinearJob& job, int64_t row, int64_t panel, Fetch fetch) {
@@ -28,15 +53,14 @@ void compute_panels(const LinearJob& job, int64_t row, int64_t panel, Fetch fetc
 }
 
 // A single pass reads its panels from memory and fetches a little ahead. Several passes find theirs in the cache,
-// but for the first; so each brings in its part of the next panels while it computes.
+// where those over the panels before have brought them: each does its part for the next chunk.
 template <class Format>
-Fetch fetch_for(int64_t in_size, int64_t pass, int64_t passes) {
+Fetch fetch_for(int64_t chunk_bytes, int64_t in_size, int64_t pass, int64_t passes) {
   if (passes == 1) return {kFetchAhead, Format::kBytesPerK};
-  constexpr int64_t kMostParts = 8;
-  const int64_t parts = std::min(passes, kMostParts);
+  const int64_t parts = passes < 4 ? 2 : passes < 8 ? 4 : 8;
   if (pass >= parts) return {0, 0};
   const size_t step = Format::kBytesPerK / parts;
-  return {kPanelsPerBlock * Format::panel_bytes(in_size) + pass * in_size * step, step};
+  return {chunk_bytes + pass * in_size * step, step};
 }
 
 template <class Format>
@@ -47,7 +71,9 @@ struct RowPass {
   template <int R>
   void operator()(int64_t row, int64_t pass, int64_t passes) const {
     constexpr int P = panels_for(R);
-    const Fetch fetch = fetch_for<Format>(job.linear->in_size, pass, passes);
+    const int64_t in_size = job.linear->in_size;
+    const Fetch fetch =
+        fetch_for<Format>((last_panel - first_panel) * Format::panel_bytes(in_size), in_size, pass, passes);
     int64_t panel = first_panel;
     for (; panel + P <= last_panel; panel += P) compute_panels<Format, R, P>(job, row, panel, fetch);
     if constexpr (P > 1)
@@ -55,13 +81,20 @@ struct RowPass {
   }
 };
 
+void gate(const LinearJob& job, int64_t first_row, int64_t last_row, int64_t first_panel, int64_t last_panel) {
+  for (int64_t row = first_row; row < last_row; row++)
+    for (int64_t panel = first_panel; panel < last_panel; panel += 2) {
+      const float* pair = job.y + row * job.y_stride + panel * kPanelWidth;
+      float* gated = job.gated + row * job.gated_stride + panel / 2 * kPanelWidth;
+      for (int c = 0; c < kPanelWidth; c += kWidth)
+        store(gated + c, mul(silu(load(pair + c)), load(pair + kPanelWidth + c)));
+    }
+}
+
 template <class Format>
 void compute_chunk(const LinearJob& job, int64_t first_row, int64_t last_row, int64_t first_panel,
                    int64_t last_panel) {
-  // A few panels at a time, so that they stay in the cache from the first pass over rows to the last.
-  for (int64_t panel = first_panel; panel < last_panel; panel += kPanelsPerBlock)
-    for_row_passes(first_row, last_row,
-                   RowPass<Format>{job, panel, std::min(last_panel, panel + kPanelsPerBlock)});
+  for_row_passes(first_row, last_row, RowPass<Format>{job, first_panel, last_panel});
   if (job.gated != nullptr) gate(job, first_row, last_row, first_panel, last_panel);
 }
 
@@ -85,26 +118,10 @@ using ChunkFunction = void (*)(const LinearJob&, int64_t, int64_t, int64_t, int6
 ChunkFunction chunk_function(int64_t format) {
   switch (format) {
     case HR_F32: return compute_chunk<F32>;
-#if !defined(HEADRACE_DOT)
     case HR_BF16: return compute_chunk<Bf16>;
-#endif
     case HR_INT8: return compute_chunk<Int8>;
     default: return compute_chunk<Int4>;
   }
-}
-
-void run_chunks(Crew& crew, const LinearJob& job, ChunkFunction compute) {
-  const int64_t num_panels = panels_of(job.linear->out_size);
-  // A few chunks a thread, so that one held up by the system does not hold up all; whole pairs for gates.
-  const int64_t per_chunk = std::clamp<int64_t>(num_panels / (4 * crew.size()) / 4 * 4, 4, 64);
-  const int64_t panel_chunks = (num_panels + per_chunk - 1) / per_chunk;
-  const int64_t row_chunks = (job.rows + kRowsPerChunk - 1) / kRowsPerChunk;
-  // Row chunks of one panel chunk follow each other: its panels stay in the cache.
-  crew.run(panel_chunks * row_chunks, [&](int64_t chunk) {
-    const int64_t first_panel = chunk / row_chunks * per_chunk, first_row = chunk % row_chunks * kRowsPerChunk;
-    compute(job, first_row, std::min(job.rows, first_row + kRowsPerChunk), first_panel,
-            std::min(num_panels, first_panel + per_chunk));
-  });
 }
 
 }  // namespace
@@ -116,18 +133,32 @@ int64_t padded(int64_t columns) { return panels_of(columns) * kPanelWidth; }
 int64_t panel_bytes(int64_t format, int64_t in_size) {
   switch (format) {
     case HR_F32: return F32::panel_bytes(in_size);
-    case HR_BF16: return bf16_panel_bytes(in_size);
+    case HR_BF16: return Bf16::panel_bytes(in_size);
     case HR_INT8: return Int8::panel_bytes(in_size);
     default: return Int4::panel_bytes(in_size);
   }
 }
 
 void run_linear(Crew& crew, const LinearJob& job) {
-#if defined(HEADRACE_DOT)
-  if (job.linear->format == HR_BF16) return run_chunks(crew, with_rounded_rows(crew, job), compute_dot_chunk);
-#endif
+  if (job.rows == 0) return;
   if (job.linear->format == HR_INT4) sum_groups(crew, job);
-  run_chunks(crew, job, chunk_function(job.linear->format));
+  const ChunkFunction compute = chunk_function(job.linear->format);
+  const int64_t num_panels = panels_of(job.linear->out_size);
+  const int64_t row_chunks = (job.rows + kRowsPerChunk - 1) / kRowsPerChunk;
+  // Even, but for the last one, and whole passes.
+  const int64_t passes = (job.rows + kRowsPerPass * row_chunks - 1) / (kRowsPerPass * row_chunks);
+  const int64_t rows_per_chunk = passes * kRowsPerPass;
+  // Few panels, so that they stay in the cache from the first pass over rows to the last, and so that threads end
+  // together; whole pairs for gates.
+  const bool is_small = num_panels * row_chunks < 8 * kMostPanelsPerChunk * crew.size();
+  const int64_t per_chunk = is_small && job.rows > 2 ? kMostPanelsPerChunk / 2 : kMostPanelsPerChunk;
+  const int64_t panel_chunks = (num_panels + per_chunk - 1) / per_chunk;
+  // Panel chunks of the same rows follow each other: rows stay in the cache, panels stream by.
+  crew.run(panel_chunks * row_chunks, [&](int64_t chunk) {
+    const int64_t first_row = chunk / panel_chunks * rows_per_chunk, first_panel = chunk % panel_chunks * per_chunk;
+    compute(job, first_row, std::min(job.rows, first_row + rows_per_chunk), first_panel,
+            std::min(num_panels, first_panel + per_chunk));
+  });
 }
 
 }  // namespace headrace

@@ -120,11 +120,18 @@ struct Fetch {
 };
 constexpr size_t kFetchAhead = 1024;
 
+// Other memory to bring into the cache while a loop runs: `step` bytes with each k.
+struct Stream {
+  const uint8_t* at;
+  size_t step;
+};
+
 // sums[r][p] += x[r][0..count) times panel p, whose rows are `k_bytes` apart.
 template <class Format, int R, int P>
 [[gnu::always_inline]] inline void multiply(const float* x, size_t x_stride, const uint8_t* const (&panels)[P],
-                                            size_t k_bytes, int64_t count, Sums<R, P>& sums) {
-  for (int64_t k = 0; k < count; k++) {
+                                            size_t k_bytes, int64_t count, Stream stream, Sums<R, P>& sums) {
+  for (int64_t k = 0; k < count; k++, stream.at += stream.step) {
+    __builtin_prefetch(stream.at, 0, 3);
     Vec weights[P][2];
     repeat<P>([&](auto p) { Format::load(panels[p] + k * k_bytes, weights[p][0], weights[p][1]); });
     add_products<R, P>(x + k, x_stride, weights, sums);
