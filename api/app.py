@@ -3,14 +3,15 @@
 import logging
 import secrets
 import sys
+import time
 
-from flask import Flask, Response, g, request
+from flask import Flask, Response, current_app, g, request
 
 from api.errors import ApiError, error_response, install_error_handlers
 from api.paths import SingleSlashes
 from api.pipeline.connection import CloseWhenAsked
 from api.pipeline.served_model import load_served_model
-from api.routes import chat_completions, completions, health, models, websocket
+from api.routes import chat_completions, completions, health, models, tokens, websocket
 from api.services import build_services, services
 from api.settings import ApiSettings
 from worker.protocol.configuration import BadSetting, read_settings
@@ -19,7 +20,12 @@ from worker.protocol.structured_log import configure_logging
 
 log = logging.getLogger("headrace.api")
 
-_EXPOSED = "x-request-id, retry-after, x-headrace-job"
+_EXPOSED = (
+    "x-request-id, retry-after, x-should-retry, x-headrace-job, openai-processing-ms, openai-version, "
+    "x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, "
+    "x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
+)
+_VERSION = "2020-10-01"  # of OpenAI's API; there has been no other
 
 
 def create_app(settings: ApiSettings | None = None) -> Flask:
@@ -35,7 +41,14 @@ def create_app(settings: ApiSettings | None = None) -> Flask:
     app.url_map.strict_slashes = False
     app.extensions["headrace"] = shared
     app.wsgi_app = CloseWhenAsked(SingleSlashes(app.wsgi_app))  # type: ignore[method-assign]
-    for blueprint in (chat_completions.routes, completions.routes, models.routes, health.routes, websocket.routes):
+    for blueprint in (
+        chat_completions.routes,
+        completions.routes,
+        models.routes,
+        tokens.routes,
+        health.routes,
+        websocket.routes,
+    ):
         app.register_blueprint(blueprint)
     websocket.configure_websockets(app, settings)
     install_error_handlers(app)
@@ -48,13 +61,18 @@ def create_app(settings: ApiSettings | None = None) -> Flask:
 def _begin() -> Response | None:
     given = request.headers.get("x-request-id", "")
     g.request_id = given if given.isascii() and given.isprintable() and 0 < len(given) <= 128 else secrets.token_hex(16)
+    g.began_s = time.monotonic()
     if request.method == "OPTIONS":
-        return Response(status=204)
+        allowed = current_app.create_url_adapter(request).allowed_methods()  # type: ignore[union-attr]
+        return Response(status=204, headers={"Allow": ", ".join(sorted(allowed))} if allowed else {})
     return None
 
 
 def _finish(response: Response) -> Response:
     response.headers["x-request-id"] = g.get("request_id", "")
+    if "began_s" in g:
+        response.headers["openai-processing-ms"] = str(round((time.monotonic() - g.began_s) * 1000))
+    response.headers["openai-version"] = _VERSION
     _allow_origin(response)
     return response
 

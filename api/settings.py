@@ -12,6 +12,7 @@ class ApiSettings:
     model_name: str = setting(
         "MODEL_NAME", "", "name under which the model is served; empty: from the folder or hub id"
     )
+    model_aliases: str = setting("MODEL_ALIASES", "", "more names for the model, comma-separated")
     max_context: int = setting(
         "MAX_CONTEXT", 0, "longest prompt plus answer in tokens; 0 means what the model says", at_least=0
     )

@@ -24,6 +24,7 @@ class StreamView(msgspec.Struct, frozen=True, omit_defaults=True):
     resume_grace_ms: int = 0  # 0: a client that leaves cancels the job
     request_digest: str = ""  # tells a repeat under an idempotency key from another request
     answer: AnswerFormat = AnswerFormat()
+    tells_logprobs: bool = False
     echo: tuple[str, ...] = ()  # the text of each prompt, where the answer begins with it
     service_tier: str = ""  # as it is told; empty: not at all
     shown: dict[str, Any] = {}  # what else of the request an answer repeats

@@ -7,6 +7,7 @@ import redis
 
 from api import errors
 from api.errors import ApiError
+from api.pipeline.rate_limits import full_queue_headers, limit_headers
 from api.settings import ApiSettings
 from worker.protocol.job import ENDPOINT_PREFIXES, Job, JobClass
 from worker.protocol.queue import Admission, Bounds, JobQueue, Keeping, Snapshot, WorkerInfo
@@ -32,7 +33,9 @@ class AdmissionControl:
         snapshot = self.snapshot()
         ready_workers(snapshot)
         if snapshot.depth[job_class] >= self._settings.queue_depth:
-            raise errors.queue_full(self._advice_s(snapshot.tokens[job_class], snapshot.drain_rate, 1.0))
+            error = errors.queue_full(self._advice_s(snapshot.tokens[job_class], snapshot.drain_rate, 1.0))
+            error.headers |= full_queue_headers(self._settings, snapshot.tokens[job_class], snapshot.drain_rate)
+            raise error
 
     def admit(self, job: Job, keeping: Keeping) -> Admission:
         """Queue the job. `job_id` of the answer differs from the job's when its idempotency key was used before."""
@@ -74,10 +77,15 @@ class AdmissionControl:
     def _judged(self, admission: Admission) -> Admission:
         if admission.verdict in ("admitted", "duplicate"):
             return admission
+        error = self._refusal(admission)
+        error.headers |= limit_headers(self._settings, admission)
+        raise error
+
+    def _refusal(self, admission: Admission) -> ApiError:
         if admission.verdict == "tenant":
-            raise errors.rate_limited("Your requests in progress use all the tokens you may have at once.", 1.0)
+            return errors.rate_limited("Your requests in progress use all the tokens you may have at once.", 1.0)
         excess_s = admission.wait_s - self._settings.max_wait_s if admission.verdict == "wait" else admission.wait_s / 4
-        raise errors.queue_full(min(max(excess_s, 1.0), _MAX_ADVICE_S))
+        return errors.queue_full(min(max(excess_s, 1.0), _MAX_ADVICE_S))
 
     @staticmethod
     def _advice_s(tokens: int, drain_rate: float, default_s: float) -> float:

@@ -9,10 +9,11 @@ from msgspec.structs import replace
 
 from api.pipeline.generation import Generation
 from api.pipeline.messages import Message
-from worker.protocol.job import SamplingParams
+from worker.protocol.job import JobClass, SamplingParams
 
 GREEDY_BELOW = 1e-4  # a temperature so small overflows the division and means the most likely token anyway
 SEED_SPAN = 2**64
+BATCH_TIERS = ("flex", "batch")  # they wait until nothing urgent does; all the others are served alike
 
 
 def normalize_messages(messages: Sequence[Message]) -> list[Message]:
@@ -52,5 +53,21 @@ def normalize_sampling(
         top_p=1.0 if generation.top_p is None else generation.top_p,
         top_k=top_k if 0 < top_k < vocab_size else 0,
         min_p=generation.min_p or 0.0,
+        presence_penalty=generation.presence_penalty,
+        frequency_penalty=generation.frequency_penalty,
+        repetition_penalty=generation.repetition_penalty,
+        logit_bias=generation.logit_bias,
         stop=generation.stop,
+        stop_token_ids=generation.stop_token_ids,
+        min_tokens=generation.min_tokens,
+        ignore_eos=generation.ignore_eos,
+        logprobs=generation.logprobs,
+        include_stop=generation.include_stop,
     )
+
+
+def used_tier(service_tier: str | None) -> tuple[JobClass, str]:
+    """The queue class that a service tier stands for, and the tier to tell: "" where the request named none."""
+    if service_tier in BATCH_TIERS:
+        return JobClass.BATCH, "flex"
+    return JobClass.INTERACTIVE, "default" if service_tier else ""

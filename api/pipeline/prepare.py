@@ -4,10 +4,12 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from api.errors import bad_request, context_length_exceeded, not_found_model
+from api.pipeline.encode_prompts import TokenIds, echoed_texts, encode_prompts
 from api.pipeline.generation import Generation
-from api.pipeline.normalize import normalize_messages, normalize_sampling
-from api.pipeline.prompts import Prompt
+from api.pipeline.normalize import normalize_messages, normalize_sampling, used_tier
 from api.pipeline.served_model import ServedModel
 from api.pipeline.validate import ValidChatRequest, ValidCompletionRequest
 from api.settings import ApiSettings
@@ -38,7 +40,7 @@ class _Draft:
 
 def check_model(name: str, model: ServedModel) -> None:
     """Raises ApiError 404 model_not_found."""
-    if name != model.name:
+    if name not in model.names:
         raise not_found_model(name)
 
 
@@ -68,14 +70,20 @@ def fewest_tokens(valid: ValidChatRequest | ValidCompletionRequest, model: Serve
 def prepare_chat(valid: ValidChatRequest, model: ServedModel, tenant: str, settings: ApiSettings) -> PreparedRequest:
     """Raises ApiError: 404 for an unknown model, 400 for messages that do not fit or that the template refuses."""
     check_model(valid.model, model)
-    fewest = fewest_tokens(valid, model)
-    if fewest >= model.max_context:
-        raise context_length_exceeded(model.max_context, fewest, "messages", is_lower_bound=True)
-    ids = model.tokenizer.encode_chat(normalize_messages(valid.messages), model.max_context, valid.template)
+    check_generation_ids(valid.generation, model)
+    ids = encode_chat(valid, model)
     if len(ids) >= model.max_context:
         raise context_length_exceeded(model.max_context, len(ids), "messages")
     draft = _Draft("chat.completions", valid.generation, model, tenant, settings)
-    return _finish(draft, (tuple(ids),), default_max_tokens=model.max_context)
+    return _finish(draft, (ids,), model.max_context)
+
+
+def encode_chat(valid: ValidChatRequest, model: ServedModel) -> TokenIds:
+    """Raises ApiError 400 for messages that the template refuses, or whose tokens need not be counted not to fit."""
+    fewest = fewest_tokens(valid, model)
+    if fewest >= model.max_context:
+        raise context_length_exceeded(model.max_context, fewest, "messages", is_lower_bound=True)
+    return tuple(model.tokenizer.encode_chat(normalize_messages(valid.messages), model.max_context, valid.template))
 
 
 def prepare_completion(
@@ -83,47 +91,32 @@ def prepare_completion(
 ) -> PreparedRequest:
     """Raises ApiError: 404 for an unknown model, 400 for a prompt that is empty, does not fit or holds unknown ids."""
     check_model(valid.model, model)
-    for i, prompt in enumerate(valid.prompts):
-        _check_prompt(prompt, _prompt_param(valid, i), model)
-    prompts = _encode_prompts(valid.prompts, model)
-    for i, ids in enumerate(prompts):
-        if not ids:
-            raise bad_request("The prompt is empty; this model needs at least one token.", _prompt_param(valid, i))
-        if len(ids) >= model.max_context:
-            raise context_length_exceeded(model.max_context, len(ids), "prompt")
+    check_generation_ids(valid.generation, model)
+    prompts = encode_prompts(valid, model)
     draft = _Draft("completions", valid.generation, model, tenant, settings)
-    return _finish(draft, prompts, default_max_tokens=COMPLETION_MAX_TOKENS)
+    return _finish(draft, prompts, COMPLETION_MAX_TOKENS, echoed_texts(valid, model))
 
 
-def _prompt_param(valid: ValidCompletionRequest, i: int) -> str:
-    return "prompt" if len(valid.prompts) == 1 else f"prompt[{i}]"
+def check_generation_ids(generation: Generation, model: ServedModel) -> None:
+    """Raises ApiError 400 for token ids that the model does not have."""
+    named = {"logit_bias": [id for id, _ in generation.logit_bias], "stop_token_ids": generation.stop_token_ids}
+    for param, ids in named.items():
+        if ids and max(ids) >= model.vocab_size:
+            message = f"'{param}' names token {max(ids)}, but token ids are below {model.vocab_size}."
+            raise bad_request(message, param)
 
 
-def _check_prompt(prompt: Prompt, param: str, model: ServedModel) -> None:
-    """What can be said of a prompt before the tokenizer reads anything."""
-    if isinstance(prompt, str):
-        fewest = model.tokenizer.fewest_tokens(len(prompt.strip().encode()))
-        if fewest >= model.max_context:
-            raise context_length_exceeded(model.max_context, fewest, "prompt", is_lower_bound=True)
-    elif max(prompt) >= model.vocab_size:
-        i = next(i for i, token_id in enumerate(prompt) if token_id >= model.vocab_size)
-        raise bad_request(f"'{param}[{i}]' must be a token id below {model.vocab_size}.", f"{param}[{i}]")
-
-
-def _encode_prompts(prompts: tuple[Prompt, ...], model: ServedModel) -> tuple[tuple[int, ...], ...]:
-    """Prompts are all text or all token ids."""
-    texts = [prompt for prompt in prompts if isinstance(prompt, str)]
-    if texts:
-        return tuple(map(tuple, model.tokenizer.encode_prompts(texts)))
-    return tuple(prompt for prompt in prompts if not isinstance(prompt, str))
-
-
-def _finish(draft: _Draft, prompts: tuple[tuple[int, ...], ...], default_max_tokens: int) -> PreparedRequest:
+def _finish(
+    draft: _Draft, prompts: tuple[TokenIds, ...], default_max_tokens: int, echo: tuple[str, ...] = ()
+) -> PreparedRequest:
     # The shortest prompt leaves the most room; the engine ends each sequence at the end of its own context.
     room = draft.model.max_context - min(map(len, prompts))
     sampling = normalize_sampling(
         draft.generation, room=room, default_max_tokens=default_max_tokens, vocab_size=draft.model.vocab_size
     )
+    if echo:
+        sampling = replace(sampling, prompt_logprobs=sampling.logprobs)
+    job_class, tier = used_tier(draft.generation.service_tier)
     timeout_s = min(draft.generation.timeout_s or draft.settings.timeout_s, draft.settings.timeout_s)
     job = Job(
         id=mint_job_id(draft.endpoint, draft.model.name),
@@ -131,9 +124,11 @@ def _finish(draft: _Draft, prompts: tuple[tuple[int, ...], ...], default_max_tok
         tenant=draft.tenant,
         prompts=prompts,
         sampling=sampling,
+        job_class=job_class,
         created_s=int(time.time()),
         timeout_ms=max(1, round(timeout_s * 1000)),
         expected_tokens=min(sampling.max_tokens, draft.settings.expected_tokens),
+        n=draft.generation.n,
     )
     view = StreamView(
         endpoint=draft.endpoint,
@@ -142,5 +137,8 @@ def _finish(draft: _Draft, prompts: tuple[tuple[int, ...], ...], default_max_tok
         num_choices=job.num_choices,
         include_usage=draft.generation.include_usage,
         is_stream=draft.generation.stream,
+        tells_logprobs=sampling.logprobs is not None,
+        echo=echo,
+        service_tier=tier,
     )
     return PreparedRequest(job, view)

@@ -4,7 +4,7 @@ null means absent everywhere, and unknown fields are ignored.
 """
 
 import re
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -14,6 +14,10 @@ from api.pipeline.messages import RawMessage
 from api.pipeline.parse import UncheckedRequest
 
 RawT = TypeVar("RawT", bound=msgspec.Struct)
+
+TokenId = Annotated[int, Meta(ge=0)]  # how large it may be depends on the model
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+ServiceTier = Literal["auto", "default", "priority", "fast", "scale", "flex", "batch"]
 
 
 class RawStreamOptions(msgspec.Struct):
@@ -25,13 +29,22 @@ class RawRequest(msgspec.Struct, kw_only=True):
     """The fields both endpoints share."""
 
     model: str | None = None
-    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    n: Annotated[int, Meta(ge=1, le=128)] | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     top_k: Annotated[int, Meta(ge=-1)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Meta(ge=0.01, le=100)] | None = None
+    logit_bias: dict[str, float] | None = None
     stop: str | list[str] | None = None
+    stop_token_ids: list[TokenId] | None = None
+    include_stop_str_in_output: bool | None = None
+    ignore_eos: bool | None = None
+    min_tokens: Annotated[int, Meta(ge=0)] | None = None
     seed: int | None = None
+    service_tier: ServiceTier | None = None
     stream: bool | None = None
     stream_options: RawStreamOptions | None = None
     timeout: Annotated[float, Meta(gt=0)] | None = None
@@ -39,14 +52,22 @@ class RawRequest(msgspec.Struct, kw_only=True):
 
 class RawChatRequest(RawRequest, kw_only=True):
     messages: list[RawMessage] | None = None
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
 
 
 class RawCompletionRequest(RawRequest, kw_only=True):
     prompt: str | list[Any] | None = None
+    suffix: str | None = None
+    max_tokens: Annotated[int, Meta(ge=0)] | None = None
+    best_of: Annotated[int, Meta(ge=1)] | None = None
+    logprobs: Annotated[int, Meta(ge=0, le=5)] | None = None
+    echo: bool | None = None
 
 
 def convert(request: UncheckedRequest, kind: type[RawT]) -> RawT:
@@ -63,5 +84,5 @@ _PLACE = re.compile(r"(.*) - at `\$\.?(.*)`", re.DOTALL)
 def _type_error(text: str) -> ApiError:
     """msgspec says ``Expected `str`, got `int` - at `$.messages[0].role` ``."""
     found = _PLACE.fullmatch(text)
-    problem, param = (found[1], found[2]) if found else (text, "")
+    problem, param = (found[1], found[2].removesuffix("[...]")) if found else (text, "")
     return bad_request(f"Invalid value for '{param}': {problem.replace('`', '')}.", param or None)

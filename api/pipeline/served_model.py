@@ -25,6 +25,11 @@ class ServedModel:
     max_context: int  # tokens of prompt and answer together
     vocab_size: int  # every token id is below it
     tokenizer: ModelTokenizer
+    aliases: tuple[str, ...] = ()  # other names under which clients may ask for it
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.aliases)
 
 
 def load_served_model(settings: ApiSettings) -> ServedModel:
@@ -41,7 +46,13 @@ def load_served_model(settings: ApiSettings) -> ServedModel:
         max_context=_max_context(settings.max_context, text_config, tokenizer),
         vocab_size=text_config.get("vocab_size") or tokenizer.vocab_size,
         tokenizer=tokenizer,
+        aliases=_aliases(settings.model_aliases, name),
     )
+
+
+def _aliases(text: str, name: str) -> tuple[str, ...]:
+    names = dict.fromkeys(alias for part in text.split(",") if (alias := part.strip()))
+    return tuple(alias for alias in names if alias != name)
 
 
 def _config_file(path: str) -> Path:

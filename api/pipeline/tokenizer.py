@@ -14,8 +14,10 @@ from api.pipeline.control_tokens import (
     Markers,
     TooManyNoncharactersError,
 )
+from api.pipeline.fill_in import fill_in_of
 from api.pipeline.messages import Message
 from api.pipeline.native_pool import NativePool
+from api.pipeline.prompts import Prompt
 
 MIN_UNSET_LENGTH = 10**9  # transformers writes an enormous model_max_length where a tokenizer names none
 
@@ -36,6 +38,7 @@ class ModelTokenizer:
         self._template = ChatTemplate(backend)
         self._control = ControlTokens(self._tokenizer, control_literals(self._tokenizer, self._template.source))
         self._bos_id: int | None = backend.bos_token_id
+        self._fill_in = fill_in_of(self._tokenizer)
         declared = backend.model_max_length
         self.max_length = int(declared) if declared and declared < MIN_UNSET_LENGTH else None
         self.vocab_size = max(self._tokenizer.get_vocab().values()) + 1
@@ -82,9 +85,34 @@ class ModelTokenizer:
         self._refuse_too_long(plain, max_context)
         return self._control.encode_marked(self._template.render(marked, options.changed(mark)), plain, markers)
 
-    def encode_prompts(self, prompts: Sequence[str]) -> list[list[int]]:
+    def encode_prompts(self, prompts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
         """Token ids of raw prompts, in which control tokens count as such. A start token comes first at most once."""
-        return self._pool.run(lambda: [self._without_doubled_bos(ids) for ids in self._encode(prompts, True)])
+        return self._pool.run(
+            lambda: [self._without_doubled_bos(ids) for ids in self._encode(prompts, add_special_tokens)]
+        )
+
+    @property
+    def can_fill_in(self) -> bool:
+        """Whether the model was taught to write what stands between two texts."""
+        return self._fill_in is not None
+
+    def encode_around(self, prompts: Sequence[Prompt], suffix: str) -> list[list[int]]:
+        """Token ids that ask for the text between each prompt and `suffix`; only where the model can fill in."""
+        assert self._fill_in is not None, "the caller has asked"
+        fill_in, start = self._fill_in, [self._bos_id] if self._bos_id is not None and self._adds_bos() else []
+        texts = [prompt for prompt in prompts if isinstance(prompt, str)]
+        *encoded, after = self._pool.run(lambda: self._encode([*texts, suffix], add_special_tokens=False))
+        before = encoded if texts else [prompt for prompt in prompts if not isinstance(prompt, str)]
+        return [start + fill_in.prompt(ids, after) for ids in before]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of token ids, control tokens as they are written."""
+        text: str = self._pool.run(lambda: self._tokenizer.decode(ids, skip_special_tokens=False))
+        return text
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Each token as the vocabulary writes it; "" for an id without a token."""
+        return [self._tokenizer.id_to_token(token_id) or "" for token_id in ids]
 
     def _encode(self, texts: Sequence[str], add_special_tokens: bool) -> list[list[int]]:
         # The batch call releases the interpreter lock, the call for one text does not.

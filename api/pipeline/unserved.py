@@ -35,20 +35,9 @@ EMPTY_OBJECT = Unserved("an empty object", lambda value: value == {})
 ANY_FLAG = Unserved("true or false", lambda value: isinstance(value, bool))  # without tools it says nothing
 
 SHARED = {
-    "n": _number(1),
-    "best_of": _number(1),
-    "presence_penalty": _number(0),
-    "frequency_penalty": _number(0),
-    "repetition_penalty": _number(1),
     "length_penalty": _number(1),
-    "logit_bias": EMPTY_OBJECT,
-    "echo": _flag(False),
     "response_format": _one_of({"type": "text"}),
     "prompt_logprobs": ABSENT,
-    "stop_token_ids": EMPTY_LIST,
-    "include_stop_str_in_output": _flag(False),
-    "ignore_eos": _flag(False),
-    "min_tokens": _number(0),
     "bad_words": EMPTY_LIST,
     "allowed_token_ids": EMPTY_LIST,
     "use_beam_search": _flag(False),
@@ -69,8 +58,9 @@ SHARED = {
 }
 
 CHAT = SHARED | {
-    "logprobs": _flag(False),
-    "top_logprobs": _number(0),
+    "best_of": _number(1),
+    "echo": _flag(False),
+    "suffix": _one_of(""),
     "tools": EMPTY_LIST,
     "tool_choice": _one_of("none", "auto"),
     "parallel_tool_calls": ANY_FLAG,
@@ -87,8 +77,6 @@ CHAT = SHARED | {
 }
 
 COMPLETIONS = SHARED | {
-    "logprobs": ABSENT,
-    "suffix": _one_of(""),
     "prompt_embeds": ABSENT,
     "add_special_tokens": _flag(True),
 }

@@ -6,7 +6,7 @@ as far as that goes without the model.
 
 from dataclasses import dataclass
 
-from api.errors import bad_request
+from api.errors import bad_request, unsupported_parameter
 from api.pipeline.chat_template import USUAL, TemplateOptions, check_template_options
 from api.pipeline.generation import Generation, check_generation
 from api.pipeline.messages import Message, check_messages
@@ -14,6 +14,8 @@ from api.pipeline.parse import UncheckedRequest
 from api.pipeline.prompts import Prompt, check_prompts
 from api.pipeline.raw import RawChatRequest, RawCompletionRequest, RawRequest, convert
 from api.pipeline.unserved import CHAT, COMPLETIONS, refuse_unserved
+
+MAX_CHOICES = 1024  # answers to all prompts of one request
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class ValidCompletionRequest:
     model: str
     prompts: tuple[Prompt, ...]
     generation: Generation
+    echo: bool = False
+    suffix: str = ""  # what shall follow the answer
 
 
 def validate_chat(request: UncheckedRequest) -> ValidChatRequest:
@@ -37,9 +41,9 @@ def validate_chat(request: UncheckedRequest) -> ValidChatRequest:
     model = _required_model(raw)
     messages = check_messages(raw.messages)
     limits = [limit for limit in (raw.max_tokens, raw.max_completion_tokens) if limit is not None]
-    generation = check_generation(raw, min(limits, default=None))
-    refuse_unserved(request, CHAT)
+    generation = check_generation(raw, min(limits, default=None), _chat_logprobs(raw))
     template = check_template_options(raw.add_generation_prompt, raw.continue_final_message, raw.chat_template_kwargs)
+    refuse_unserved(request, CHAT)
     return ValidChatRequest(model, messages, generation, template)
 
 
@@ -48,9 +52,25 @@ def validate_completion(request: UncheckedRequest) -> ValidCompletionRequest:
     raw = convert(request, RawCompletionRequest)
     model = _required_model(raw)
     prompts = check_prompts(raw.prompt)
-    generation = check_generation(raw, raw.max_tokens)
+    generation = check_generation(raw, raw.max_tokens, raw.logprobs)
+    if len(prompts) * generation.n > MAX_CHOICES:
+        raise bad_request(f"'n' times the number of prompts must be at most {MAX_CHOICES}.", "n")
+    if raw.best_of is not None and raw.best_of != generation.n:
+        raise unsupported_parameter("best_of", f"{generation.n}, the value of 'n'")
+    if raw.max_tokens == 0 and not raw.echo:
+        raise bad_request("'max_tokens' must be at least 1, unless 'echo' asks for the prompt.", "max_tokens")
+    if raw.echo and raw.suffix:
+        raise bad_request("'echo' and 'suffix' cannot be used together.", "suffix")
     refuse_unserved(request, COMPLETIONS)
-    return ValidCompletionRequest(model, prompts, generation)
+    return ValidCompletionRequest(model, prompts, generation, bool(raw.echo), raw.suffix or "")
+
+
+def _chat_logprobs(raw: RawChatRequest) -> int | None:
+    if raw.logprobs:
+        return raw.top_logprobs or 0
+    if raw.top_logprobs:
+        raise bad_request("'top_logprobs' is only allowed when 'logprobs' is true.", "top_logprobs")
+    return None
 
 
 def _required_model(raw: RawRequest) -> str:

@@ -56,6 +56,7 @@ class JobStream:
         self.view = view
         self.dialect = dialect_of(job_id, view)
         self.terminal: Terminal | None = None  # how the job ended, once that was relayed
+        self.limits: dict[str, str] = {}  # headers that say what its tenant may still ask for
         self._relay = relay
         self._is_owner = is_owner
         self._subscription = relay.subscriber.subscribe(job_id, relay.watch_ms(view))

@@ -4,6 +4,8 @@ from api import errors
 from api.errors import NO_RETRY, SERVER_ERROR, ApiError
 from worker.protocol.event import Terminal
 
+_HOPELESS = ("worker_lost", "unreadable")  # it was tried as often as makes sense, or no worker knows how to
+
 
 def error_of(terminal: Terminal) -> ApiError | None:
     """None when the job succeeded."""
@@ -18,7 +20,8 @@ def error_of(terminal: Terminal) -> ApiError | None:
     if terminal.code == "engine_error":
         # What exactly went wrong stands in the worker's log, under the job's id; it is no client's business.
         return ApiError(500, "The model failed while it worked on this request.", SERVER_ERROR, code=terminal.code)
-    return ApiError(500, terminal.message, SERVER_ERROR, code=terminal.code or "server_error")
+    headers = NO_RETRY if terminal.code in _HOPELESS else None
+    return ApiError(500, terminal.message, SERVER_ERROR, code=terminal.code or "server_error", headers=headers)
 
 
 def job_lost() -> ApiError:

@@ -17,7 +17,7 @@ def create() -> Response:
     unchecked, tenant = read_request()
     valid = validate_completion(unchecked)
     check_model(valid.model, shared.model)
-    check_admissible(shared)
+    check_admissible(shared, valid.generation.service_tier)
     return answer(prepare_completion(valid, shared.model, tenant, shared.settings))
 
 

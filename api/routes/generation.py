@@ -9,8 +9,10 @@ from flask import Response, request
 from msgspec.structs import replace
 
 from api import errors
+from api.pipeline.normalize import used_tier
 from api.pipeline.parse import UncheckedRequest, parse_json, read_body
 from api.pipeline.prepare import PreparedRequest
+from api.pipeline.rate_limits import limit_headers
 from api.relay import sse
 from api.relay.job_stream import JobStream
 from api.relay.outcomes import error_of
@@ -18,7 +20,6 @@ from api.relay.subscriber import ClientGone
 from api.routes.known_jobs import request_digest, view_of_repeat
 from api.services import Services, services
 from worker.protocol.event import Event, Terminal
-from worker.protocol.job import JobClass
 from worker.protocol.queue import Keeping
 
 log = logging.getLogger("headrace.api")
@@ -83,6 +84,7 @@ def admitted_stream(
     except BaseException:
         stream.leave()
         raise
+    stream.limits = limit_headers(settings, admission)
     if admission.verdict == "admitted":
         shared.metrics.admitted.labels(view.endpoint).inc()
     extra = {"job_id": stream.job_id, "tenant": job.tenant, "num_prompt_tokens": job.num_prompt_tokens}
@@ -92,7 +94,7 @@ def admitted_stream(
 
 def stream_response(stream: JobStream, after: int, *, with_ids: bool) -> Response:
     """A server-sent event stream of the chunks numbered above `after`."""
-    response = Response(_guarded(stream, with_ids, after), headers={**sse.HEADERS, "x-headrace-job": stream.job_id})
+    response = Response(_guarded(stream, with_ids, after), headers={**sse.HEADERS, **_headers(stream)})
     response.call_on_close(stream.leave)  # also when the body is never begun
     return response
 
@@ -124,17 +126,20 @@ def _whole(stream: JobStream) -> Response:
     finally:
         stream.leave()
     body = stream.dialect.whole(events)
-    headers = {"x-headrace-job": stream.job_id}
-    return Response(msgspec.json.encode(body), content_type="application/json", headers=headers)
+    return Response(msgspec.json.encode(body), content_type="application/json", headers=_headers(stream))
+
+
+def _headers(stream: JobStream) -> dict[str, str]:
+    return {"x-headrace-job": stream.job_id, **stream.limits}
 
 
 def _admit_again(shared: Services, prepared: PreparedRequest, keeping: Keeping) -> None:
     shared.admission.admit_again(prepared.job, keeping)
 
 
-def check_admissible(shared: Services) -> None:
+def check_admissible(shared: Services, service_tier: str | None = None) -> None:
     """The bounds check that comes before template and tokenizer. Raises ApiError."""
-    shared.admission.check_cheaply(JobClass.INTERACTIVE)
+    shared.admission.check_cheaply(used_tier(service_tier)[0])
 
 
 def _wants_resume(prepared: PreparedRequest) -> bool:

@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, request
 
-from api import errors
+from api.pipeline.prepare import check_model
 from api.pipeline.served_model import ServedModel
 from api.services import services
 
@@ -13,25 +13,27 @@ routes = Blueprint("models", __name__)
 
 @routes.get("/v1/models")
 def list_models() -> dict[str, Any]:
+    """The model, once under each of its names."""
     shared = services()
     shared.keys.tenant_of(request.headers.get("Authorization"))
-    return {"object": "list", "data": [_shown(shared.model)]}
+    return {"object": "list", "data": [_shown(name, shared.model) for name in shared.model.names]}
 
 
 @routes.get("/v1/models/<path:name>")
 def get_model(name: str) -> dict[str, Any]:
     shared = services()
     shared.keys.tenant_of(request.headers.get("Authorization"))
-    if name.rstrip("/") != shared.model.name:
-        raise errors.not_found_model(name)
-    return _shown(shared.model)
+    name = name.rstrip("/")
+    check_model(name, shared.model)
+    return _shown(name, shared.model)
 
 
-def _shown(model: ServedModel) -> dict[str, Any]:
+def _shown(name: str, model: ServedModel) -> dict[str, Any]:
     return {
-        "id": model.name,
+        "id": name,
         "object": "model",
         "created": model.created_s,
         "owned_by": "headrace",
+        "root": model.name,  # what answers call it
         "max_model_len": model.max_context,
     }

@@ -111,11 +111,11 @@ def _prepared(shared: Services, tenant: str, message: RequestMessage) -> Prepare
     if message.endpoint == "chat.completions":
         chat = validate_chat(body)
         check_model(chat.model, shared.model)
-        check_admissible(shared)
+        check_admissible(shared, chat.generation.service_tier)
         return prepare_chat(chat, shared.model, tenant, shared.settings)
     completion = validate_completion(body)
     check_model(completion.model, shared.model)
-    check_admissible(shared)
+    check_admissible(shared, completion.generation.service_tier)
     return prepare_completion(completion, shared.model, tenant, shared.settings)
 
 

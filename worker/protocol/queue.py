@@ -42,12 +42,19 @@ class Keeping:
 
 @dataclass(frozen=True)
 class Admission:
-    """The queue's answer. `wait_s` is the time the queued tokens will take, 0.0 while the drain rate is unknown."""
+    """The queue's answer, and how full the queue is with it."""
 
     verdict: Verdict
     job_id: str
     tokens_ahead: int
-    wait_s: float
+    drain_rate: float  # tokens a second, 0.0 while it is unknown
+    num_waiting: int  # jobs of the same class
+    tenant_tokens: int  # of the tenant's jobs, waiting and running
+
+    @property
+    def wait_s(self) -> float:
+        """The time the queued tokens will take, 0.0 while the drain rate is unknown."""
+        return self.tokens_ahead / self.drain_rate if self.drain_rate > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -94,9 +101,9 @@ class JobQueue:
             "timeout_ms": job.timeout_ms, "watch_ms": keeping.watch_ms, "retention_ms": keeping.retention_ms,
             "idempotency_key": keeping.idempotency_key, "client_state": keeping.client_state,
         }  # fmt: skip
-        word, job_id, ahead, rate = self._scripts.run("admit", _pack(request), encode_job(job))
-        wait_s = int(ahead) / float(rate) if float(rate) > 0 else 0.0
-        return Admission(cast(Verdict, word.decode()), job_id.decode(), int(ahead), wait_s)
+        word, job_id, ahead, rate, depth, held = self._scripts.run("admit", _pack(request), encode_job(job))
+        verdict = cast(Verdict, word.decode())
+        return Admission(verdict, job_id.decode(), int(ahead), float(rate), int(depth), int(held))
 
     def cancel(self, job_id: str, code: str, message: str) -> str:
         """'queued' or 'running' when the job was cancelled now, else its terminal state, or 'unknown'."""

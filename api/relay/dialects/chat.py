@@ -1,11 +1,13 @@
-"""Chat completions: role first and once for each choice, then its parts, then an empty delta with the finish reason."""
+"""Chat completions: all roles first, then each choice's parts, then an empty delta with its finish reason."""
 
 from collections.abc import Iterator
 from typing import Any
 
 from api.relay.answers.parts import Content, Part, Reasoning, ToolCallArguments, ToolCallBegin, tool_call_id
 from api.relay.answers.splitters import splitter_for
+from api.relay.dialects.logprobs import chat_logprobs
 from api.relay.dialects.openai import CompletionsDialect, WholeChoice
+from api.relay.dialects.token_places import PlacedToken, TokenPlaces
 from api.stream_view import StreamView
 from worker.protocol.event import Delta, FinishReason
 
@@ -16,21 +18,23 @@ class ChatDialect(CompletionsDialect):
 
     def __init__(self, job_id: str, view: StreamView) -> None:
         super().__init__(job_id, view)
-        self._choices = {index: ChatChoice(job_id, view, index) for index in range(view.num_choices)}
-        self._opened: set[int] = set()
+        self._choices = [ChatChoice(job_id, view, index) for index in range(view.num_choices)]
+        self._has_begun = False
 
     def _chunk_choices(self, event: Delta) -> Iterator[dict[str, Any]]:
-        choice = self._choices[event.choice]
-        if event.choice not in self._opened:
-            self._opened.add(event.choice)
-            yield choice.chunk({"role": "assistant", "content": ""})
-        for part in choice.parts(event):
-            yield choice.chunk(choice.delta_of(part))
-        if event.finish:
-            yield choice.chunk({}, choice.finish_reason(event.finish))
+        if not self._has_begun:
+            self._has_begun = True
+            # In order, whichever speaks first: SDKs collect choices in the order in which they first appear.
+            for choice in self._choices:
+                yield choice.chunk({"role": "assistant", "content": ""})
+        yield from self._choices[event.choice].chunks(event)
+
+    @property
+    def num_reasoning_tokens(self) -> int:
+        return sum(choice.num_reasoning_tokens for choice in self._choices)
 
     def _new_choice(self, index: int) -> WholeChoice:
-        return WholeChatChoice(ChatChoice(self.job_id, self.view, index))
+        return WholeChatChoice(index, self.view.tells_logprobs)
 
 
 class ChatChoice:
@@ -39,11 +43,26 @@ class ChatChoice:
     def __init__(self, job_id: str, view: StreamView, index: int) -> None:
         self.index = index
         self.num_tool_calls = 0
+        self.num_reasoning_tokens = 0
         self._job_id = job_id
+        self._is_legacy = view.answer.is_legacy
         self._splitter = splitter_for(view.answer)
+        self._places = TokenPlaces()
+        self._untold: list[PlacedToken] = []
+
+    def chunks(self, delta: Delta) -> Iterator[dict[str, Any]]:
+        """Logprobs go with the next chunk there is: what the parts leave out of the text, marks of calls say, too."""
+        self._untold += self._places.feed(delta.logprobs, delta.text, delta.finish)
+        for part in self.parts(delta):
+            yield self.chunk(self.delta_of(part))
+        if delta.finish:
+            yield self.chunk({}, self.finish_reason(delta.finish))
 
     def parts(self, delta: Delta) -> Iterator[Part]:
+        was_thinking = self._splitter.is_thinking
         parts = self._splitter.feed(delta.text)
+        if was_thinking or self._splitter.is_thinking:
+            self.num_reasoning_tokens += len(delta.token_ids)
         if delta.finish:
             parts += self._splitter.close()
         for part in parts:
@@ -56,6 +75,11 @@ class ChatChoice:
             return {"content": part.text}
         if isinstance(part, Reasoning):
             return {"reasoning_content": part.text}
+        if self._is_legacy:
+            begun = (
+                {"name": part.name, "arguments": ""} if isinstance(part, ToolCallBegin) else {"arguments": part.text}
+            )
+            return {"function_call": begun}
         if isinstance(part, ToolCallArguments):
             return {"tool_calls": [{"index": part.index, "function": {"arguments": part.text}}]}
         return {"tool_calls": [{"index": part.index} | self.begun_call(part)]}
@@ -68,44 +92,55 @@ class ChatChoice:
         }
 
     def finish_reason(self, finish: FinishReason) -> str:
-        return "tool_calls" if finish == "stop" and self.num_tool_calls else finish
+        if finish != "stop" or not self.num_tool_calls:
+            return finish
+        return "function_call" if self._is_legacy else "tool_calls"
 
     def chunk(self, delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
-        return {"index": self.index, "delta": delta, "logprobs": None, "finish_reason": finish}
+        logprobs = chat_logprobs(self._untold) if self._untold else None
+        self._untold = []
+        return {"index": self.index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
 
 
 class WholeChatChoice(WholeChoice):
-    def __init__(self, choice: ChatChoice) -> None:
-        self._choice = choice
-        self._content: list[str] = []
-        self._reasoning: list[str] = []
+    def __init__(self, index: int, tells_logprobs: bool) -> None:
+        self._index = index
+        self._content = ""
+        self._reasoning = ""
         self._tool_calls: list[dict[str, Any]] = []
+        self._function_call: dict[str, str] = {}
+        self._logprobs = chat_logprobs([]) if tells_logprobs else None
         self._finish: str | None = None
 
-    def add(self, delta: Delta) -> None:
-        for part in self._choice.parts(delta):
-            self._add_part(part)
-        if delta.finish:
-            self._finish = self._choice.finish_reason(delta.finish)
+    def add(self, piece: dict[str, Any]) -> None:
+        delta = piece["delta"]
+        self._content += delta.get("content", "")
+        self._reasoning += delta.get("reasoning_content", "")
+        for name, text in delta.get("function_call", {}).items():
+            self._function_call[name] = self._function_call.get(name, "") + text
+        for call in delta.get("tool_calls", ()):
+            self._add_call(call)
+        if self._logprobs is not None and piece["logprobs"] is not None:
+            self._logprobs["content"] += piece["logprobs"]["content"]
+        self._finish = piece["finish_reason"]
 
     def shown(self) -> dict[str, Any]:
         message: dict[str, Any] = {
             "role": "assistant",
-            "content": None if self._tool_calls and not self._content else "".join(self._content),
+            "content": self._content or (None if self._tool_calls or self._function_call else ""),
             "refusal": None,
         }
         if self._reasoning:
-            message["reasoning_content"] = "".join(self._reasoning)
+            message["reasoning_content"] = self._reasoning
         if self._tool_calls:
             message["tool_calls"] = self._tool_calls
-        return {"index": self._choice.index, "message": message, "logprobs": None, "finish_reason": self._finish}
+        if self._function_call:
+            message["function_call"] = self._function_call
+        return {"index": self._index, "message": message, "logprobs": self._logprobs, "finish_reason": self._finish}
 
-    def _add_part(self, part: Part) -> None:
-        if isinstance(part, Content):
-            self._content.append(part.text)
-        elif isinstance(part, Reasoning):
-            self._reasoning.append(part.text)
-        elif isinstance(part, ToolCallBegin):
-            self._tool_calls.append(self._choice.begun_call(part))
+    def _add_call(self, call: dict[str, Any]) -> None:
+        if "id" in call:
+            function = dict(call["function"])
+            self._tool_calls.append({"id": call["id"], "type": call["type"], "function": function})
         else:
-            self._tool_calls[part.index]["function"]["arguments"] += part.text
+            self._tool_calls[call["index"]]["function"]["arguments"] += call["function"]["arguments"]

@@ -29,13 +29,13 @@ FRAMING = Framing(
 )
 
 
-def usage_of(terminal: Terminal) -> dict[str, Any]:
+def usage_of(terminal: Terminal, num_reasoning_tokens: int = 0) -> dict[str, Any]:
     return {
         "prompt_tokens": terminal.num_prompt_tokens,
         "completion_tokens": terminal.num_completion_tokens,
         "total_tokens": terminal.num_prompt_tokens + terminal.num_completion_tokens,
         "prompt_tokens_details": {"cached_tokens": terminal.num_cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": num_reasoning_tokens},
     }
 
 
@@ -51,6 +51,11 @@ class CompletionsDialect(ABC):
         self.job_id = job_id
         self.view = view
 
+    @property
+    def num_reasoning_tokens(self) -> int:
+        """Of all choices so far."""
+        return 0
+
     def opening(self) -> Iterator[Chunk]:
         return iter(())
 
@@ -60,20 +65,19 @@ class CompletionsDialect(ABC):
             for choice in self._chunk_choices(event):
                 yield envelope | {"choices": [choice]} | ({"usage": None} if asked else {})
         elif event.state == "succeeded" and asked:
-            yield envelope | {"choices": [], "usage": usage_of(event)}
+            yield envelope | {"choices": [], "usage": usage_of(event, self.num_reasoning_tokens)}
 
     def whole(self, events: Iterable[Event]) -> dict[str, Any]:
-        choices, usage = self._new_choices(), {}
+        """What the chunks of a stream would add up to."""
+        choices, usage = [self._new_choice(index) for index in range(self.view.num_choices)], {}
         for event in events:
             if isinstance(event, Terminal):
-                usage = usage_of(event)
-            else:
-                choices[event.choice].add(event)
+                usage = usage_of(event, self.num_reasoning_tokens)
+                continue
+            for piece in self._chunk_choices(event):
+                choices[piece["index"]].add(piece)
         shown = [choice.shown() for choice in choices]
         return self._envelope(self.whole_object) | {"choices": shown, "usage": usage}
-
-    def _new_choices(self) -> list["WholeChoice"]:
-        return [self._new_choice(index) for index in range(self.view.num_choices)]
 
     def _envelope(self, object_name: str) -> dict[str, Any]:
         envelope = {
@@ -93,10 +97,10 @@ class CompletionsDialect(ABC):
 
 
 class WholeChoice(ABC):
-    """A choice of a whole answer, built up from its deltas."""
+    """A choice of a whole answer, built up from what chunks say of it."""
 
     @abstractmethod
-    def add(self, delta: Delta) -> None: ...
+    def add(self, piece: dict[str, Any]) -> None: ...
 
     @abstractmethod
     def shown(self) -> dict[str, Any]: ...

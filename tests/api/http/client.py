@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+from openai.types import Completion
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tests.api.http.reciter import RECITER
+from tests.api.http.schemas import assert_valid
 from tests.stack import WebServer
 
 DEADLINE_S = 60.0
@@ -43,6 +46,7 @@ def answered(server: WebServer, path: str, body: Json, **headers: str) -> Json:
     assert response.status_code == 200, response.text
     assert response.headers["Content-Type"] == "application/json"
     whole: Json = response.json()
+    assert_valid(ChatCompletion if path == CHAT else Completion, whole)
     return whole
 
 
@@ -110,4 +114,6 @@ def streamed(server: WebServer, path: str, body: Json, **headers: str) -> Stream
     chunks = [event for event in parsed if "error" not in event]
     errors = [event["error"] for event in parsed if "error" in event]
     assert len({(chunk["id"], chunk["created"], chunk["model"], chunk["object"]) for chunk in chunks}) <= 1
+    for chunk in chunks:
+        assert_valid(ChatCompletionChunk if path == CHAT else Completion, chunk)
     return Streamed(chunks, response.headers, errors[0] if errors else None)

@@ -4,7 +4,7 @@
 keys and low limits; ``tiny`` serves a model with random weights and a long context.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from tests.stack import Stack, WebServer
 from worker.protocol.connection import connect
 from worker.protocol.queue import JobQueue
 
+ALIASES = "gpt-4o, org/model"
 STRICT = {
     "HEADRACE_API_KEYS": "sesame=alice,  open=bob",
     "HEADRACE_CORS_ORIGINS": "https://app.example",
@@ -59,7 +60,7 @@ def servers(
             stack=stack,
             worker=stack.start_worker(),
             tiny_worker=stack.start_worker(**tiny),
-            server=stack.start_web(HEADRACE_WEB_PROCESSES="2"),
+            server=stack.start_web(HEADRACE_WEB_PROCESSES="2", HEADRACE_MODEL_ALIASES=ALIASES),
             strict=stack.start_web(**STRICT),
             tiny=stack.start_web(**tiny),
         )
@@ -85,6 +86,22 @@ def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 def is_idle(queue: JobQueue) -> bool:
     snapshot = queue.snapshot()
     return snapshot.num_running == 0 and not any(snapshot.depth.values())
+
+
+@pytest.fixture
+def new_web(servers: Servers) -> Iterator[Callable[..., WebServer]]:
+    """Starts an API server with settings of its own, which ends with the test."""
+    started: list[WebServer] = []
+
+    def start(**settings: str) -> WebServer:
+        started.append(servers.stack.start_web(**settings))
+        started[-1].wait_ready()
+        return started[-1]
+
+    yield start
+    for web in started:
+        web.process.kill()
+        servers.stack.webs.remove(web)
 
 
 @pytest.fixture

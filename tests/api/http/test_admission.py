@@ -20,7 +20,7 @@ from tests.api.http.client import CHAT, Json, chat_body
 from tests.api.http.reciter import FILLER
 from worker.protocol.connection import connect
 from worker.protocol.job import Job, SamplingParams, mint_job_id
-from worker.protocol.queue import JobQueue, Keeping
+from worker.protocol.queue import Bounds, JobQueue, Keeping
 from worker.protocol.worker_lease import WorkerLease
 
 NewApp = Callable[..., FlaskClient]
@@ -100,6 +100,32 @@ def test_a_full_queue_is_429_at_once_with_advice(broker_url: str, pool: str, new
     assert (status, error["type"], error["code"]) == (429, "rate_limit_error", "queue_full")
     assert retry_after is not None
     assert int(retry_after) >= 1
+
+
+def test_a_refusal_tells_what_is_left(broker_url: str, pool: str, new_app: NewApp) -> None:
+    """In the full queue no place, and of the tenant's tokens those that its job before left over."""
+    sign_on(broker_url, pool)
+    full = new_app(queue_depth=0).post(CHAT, json=chat_body() | {"model": pool})
+    assert [full.headers[f"x-ratelimit-{what}-requests"] for what in ("limit", "remaining")] == ["0", "0"]
+    app = new_app(tenant_tokens=50, queue_depth=7)
+    job = Job(
+        id=mint_job_id("completions", pool), pool=pool, tenant="default", prompts=((FILLER,) * 30,), timeout_ms=60_000,
+        sampling=SamplingParams(max_tokens=1, seed=1),
+    )  # fmt: skip
+    queue = JobQueue(connect(broker_url), pool)
+    queue.admit(job, Bounds(7, 10**6, 10**6, 10**6), Keeping(watch_ms=60_000, retention_ms=1000))
+    refused = app.post(CHAT, json=chat_body() | {"model": pool})
+    assert (refused.status_code, refused.get_json()["error"]["code"]) == (429, "rate_limit_exceeded")
+    found = {name: value for name, value in refused.headers.items() if name.startswith("x-ratelimit")}
+    assert found == {
+        "x-ratelimit-limit-requests": "7",
+        "x-ratelimit-remaining-requests": "6",
+        "x-ratelimit-reset-requests": "1s",
+        "x-ratelimit-limit-tokens": "50",
+        "x-ratelimit-remaining-tokens": "20",
+        "x-ratelimit-reset-tokens": "1s",
+    }
+    queue.cancel(job.id, "test", "over")
 
 
 @pytest.mark.parametrize("is_stream", [False, True])

@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import re
 import signal
 from typing import Any
 
@@ -20,6 +19,7 @@ from tests.api.http.client import (
 )
 from tests.api.http.conftest import Servers
 from tests.api.http.reciter import RECITER
+from tests.api.http.transcripts import anonymous, transcript
 from tests.processes import wait_until
 from tests.stack import LOOPBACK, WebServer
 from tests.streams import StreamReader
@@ -35,39 +35,12 @@ def content(text: str) -> str:
     return f'[{{"index":0,"delta":{{"content":"{text}"}},"logprobs":null,"finish_reason":null}}]'
 
 
-def piece(text: str, index: int = 0, finish: str = "null") -> str:
-    return f'[{{"index":{index},"text":"{text}","logprobs":null,"finish_reason":{finish}}}]'
-
-
-def usage(prompt: int, completion: int) -> str:
-    details = '"prompt_tokens_details":{"cached_tokens":0},"completion_tokens_details":{"reasoning_tokens":0}'
-    counts = f'"prompt_tokens":{prompt},"completion_tokens":{completion},"total_tokens":{prompt + completion}'
-    return f'"usage":{{{counts},{details}}}'
+def piece(text: str, finish: str = "null") -> str:
+    return f'[{{"index":0,"text":"{text}","logprobs":null,"finish_reason":{finish}}}]'
 
 
 def events(*data: str) -> str:
     return "".join(f"data: {text}\n\n" for text in (*data, "[DONE]"))
-
-
-def transcript(server: WebServer, path: str, body: dict[str, Any], **headers: str) -> str:
-    """The body of a stream with its id and time replaced; one id and one time in all of it."""
-    response = post(server, path, {**body, "stream": True}, **headers)
-    assert response.status_code == 200
-    return anonymous(response.text)
-
-
-def anonymous(text: str) -> str:
-    assert len(set(re.findall(r'"id":"([^"]*)"', text))) == 1
-    assert len(set(re.findall(r'"created":(\d+)', text))) == 1
-    text = re.sub(r'"cached_tokens":\d+', '"cached_tokens":0', text)  # depends on what was asked before
-    text = re.sub(r'"created":\d+', '"created":0', text)
-    return re.sub(r'"id":"(chatcmpl|cmpl)-reciter-[0-9a-f]{32}"', '"id":"ID"', text)
-
-
-def test_the_transcript_of_a_chat_stream(server: WebServer) -> None:
-    assert transcript(server, CHAT, chat_body(num_tokens=2)) == events(
-        CHUNK + ROLE + "}", CHUNK + content(FIRST) + "}", CHUNK + content(SECOND) + "}", CHUNK + LAST + "}"
-    )
 
 
 @pytest.mark.parametrize("options", [{}, {"include_usage": False}, {"include_usage": None}, None])
@@ -76,30 +49,6 @@ def test_without_include_usage_no_chunk_has_usage(server: WebServer, options: An
     assert transcript(server, CHAT, body) == events(
         CHUNK + ROLE + "}", CHUNK + content(FIRST) + "}", CHUNK + LAST + "}"
     )
-
-
-def test_the_transcript_of_a_chat_stream_with_usage(server: WebServer) -> None:
-    body = chat_body(num_tokens=2, stream_options={"include_usage": True})
-    num_prompt = post(server, CHAT, chat_body(num_tokens=1)).json()["usage"]["prompt_tokens"]
-    null = ',"usage":null}'
-    assert transcript(server, CHAT, body) == events(
-        CHUNK + ROLE + null, CHUNK + content(FIRST) + null, CHUNK + content(SECOND) + null, CHUNK + LAST + null,
-        CHUNK + "[]," + usage(num_prompt, 2) + "}",
-    )  # fmt: skip
-
-
-def test_the_transcript_of_a_completion_stream(server: WebServer) -> None:
-    assert transcript(server, COMPLETIONS, completion_body([7], 2)) == events(
-        TEXT + piece(" river") + "}", TEXT + piece(" rises") + "}", TEXT + piece("", finish='"length"') + "}"
-    )
-
-
-def test_the_transcript_of_a_completion_stream_with_usage(server: WebServer) -> None:
-    body = completion_body([7], 1, stream_options={"include_usage": True})
-    assert transcript(server, COMPLETIONS, body) == events(
-        TEXT + piece(" river") + ',"usage":null}', TEXT + piece("", finish='"length"') + ',"usage":null}',
-        TEXT + "[]," + usage(1, 1) + "}",
-    )  # fmt: skip
 
 
 def test_the_transcript_of_a_resumable_stream_and_of_its_rest(server: WebServer) -> None:
@@ -111,16 +60,6 @@ def test_the_transcript_of_a_resumable_stream_and_of_its_rest(server: WebServer)
     assert anonymous(get(server, path + "?after=2").text) == "".join(lines[2:]) + "data: [DONE]\n\n"
     assert anonymous(get(server, path, **{"Last-Event-ID": "3"}).text) == "".join(lines[3:]) + "data: [DONE]\n\n"
     assert get(server, path + "?after=4").text == "data: [DONE]\n\n"
-
-
-def test_an_error_in_a_stream_travels_in_it_and_ends_it(tiny: WebServer) -> None:
-    body = chat_body(num_tokens=4000, model="tiny", timeout=0.3, stream=True)
-    text = post(tiny, CHAT, body).text
-    message = "The request did not finish within its timeout."
-    error = f'{{"error":{{"message":"{message}","type":"timeout_error","param":null,"code":"timeout"}}}}'
-    assert text.endswith(events(error))
-    assert text.count("error") == 2
-    assert "HTTP/1" not in text
 
 
 def test_the_headers_of_a_stream_keep_proxies_from_holding_it_back(server: WebServer) -> None:

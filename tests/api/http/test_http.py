@@ -4,10 +4,12 @@ import json
 import re
 
 import pytest
+from openai.types import Model
 
 from tests.api.http.client import COMPLETIONS, completion_body, error_of, get, post
 from tests.api.http.raw import HOST, RawConnection, request
 from tests.api.http.reciter import CONTEXT, RECITER
+from tests.api.http.schemas import assert_valid
 from tests.stack import WebServer
 
 ORIGIN = "https://app.example"
@@ -84,15 +86,17 @@ def test_a_wrong_method_is_405_in_json_and_says_what_is_allowed(
     assert set(re.split(", ?", response.headers["Allow"])) == allowed
 
 
-def test_models_are_listed_and_found_by_their_id(server: WebServer) -> None:
+def test_models_are_listed_and_found_by_each_of_their_names(server: WebServer) -> None:
     listed = get(server, "/v1/models").json()
-    (model,) = listed["data"]
     assert listed["object"] == "list"
-    assert (model["id"], model["object"], model["max_model_len"]) == (RECITER, "model", CONTEXT)
-    assert isinstance(model["created"], int)
-    assert get(server, f"/v1/models/{RECITER}").json() == model
-    assert get(server, f"/v1/models/{RECITER}/").json() == model
-    for name in ("gpt-7", "org/model", "org%2Fmodel", "%00"):
+    assert [model["id"] for model in listed["data"]] == [RECITER, "gpt-4o", "org/model"]
+    for model in listed["data"]:
+        assert_valid(Model, model)
+        assert (model["object"], model["owned_by"]) == ("model", "headrace")
+        assert (model["max_model_len"], model["root"]) == (CONTEXT, RECITER)
+        for path in (model["id"], model["id"] + "/", model["id"].replace("/", "%2F")):
+            assert get(server, f"/v1/models/{path}").json() == model
+    for name in ("gpt-7", "org/models", "org", "%00"):
         response = get(server, f"/v1/models/{name}")
         assert (response.status_code, error_of(response)["code"]) == (404, "model_not_found")
 

@@ -48,7 +48,7 @@ def test_the_counters_are_exact_over_both_processes(server: WebServer) -> None:
     before = scraped(server)[1]
     statuses = [in_a_new_connection(server, COMPLETIONS, completion_body([7, 8, 9], 5)) for _ in range(7)]
     statuses += [in_a_new_connection(server, CHAT, chat_body(num_tokens=2, stream=True)) for _ in range(4)]
-    statuses += [in_a_new_connection(server, CHAT, chat_body(n=2)) for _ in range(3)]
+    statuses += [in_a_new_connection(server, CHAT, chat_body(use_beam_search=True)) for _ in range(3)]
     statuses += [in_a_new_connection(server, CHAT, chat_body(model="x")) for _ in range(2)]
     statuses += [in_a_new_connection(server, CHAT, chat_body("long " * 400))]
     assert statuses == [200] * 11 + [400] * 3 + [404] * 2 + [400]

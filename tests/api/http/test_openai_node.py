@@ -46,7 +46,7 @@ def test_the_sdk_for_node_sees_what_it_expects(seen: dict[str, Any]) -> None:
         "helper": {"content": f"{CONTENT} The river rises in the", "finish": "stop"},
         "completion": [" river rises", " rises in"],
         "texts": [" river rises", " rises in"],
-        "models": [RECITER],
+        "models": [RECITER, "gpt-4o", "org/model"],
         "model": "headrace",
         "headers": [["chatcmpl", RECITER], 32],
         "errors": {

@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -103,7 +104,7 @@ def test_parts_and_developer_equal_their_plain_forms(preparing: Preparing) -> No
     assert developer.job.prompts == system.job.prompts
 
 
-def test_null_content_beside_tool_calls_is_rendered(preparing: Preparing, reference: Any) -> None:
+def test_calls_and_results_are_text_to_a_template_that_knows_neither(preparing: Preparing, reference: Any) -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     messages: list[dict[str, Any]] = [
         {"role": "user", "content": "x"},
@@ -111,8 +112,66 @@ def test_null_content_beside_tool_calls_is_rendered(preparing: Preparing, refere
         {"role": "tool", "tool_call_id": "c", "content": "42"},
     ]
     ids = preparing.chat(messages=messages).job.prompts[0]
-    messages[1]["content"] = ""
+    messages[1:] = [
+        {"role": "assistant", "content": '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'},
+        {"role": "user", "content": "<tool_response>\n42\n</tool_response>"},
+    ]
     assert list(ids) == reference.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+
+
+def test_several_answers_and_their_class_reach_the_job(preparing: Preparing) -> None:
+    prepared = preparing.completion(["a", "b"], n=3, service_tier="flex")
+    assert (prepared.job.n, prepared.job.num_choices, prepared.job.job_class) == (3, 6, JobClass.BATCH)
+    assert (prepared.view.num_choices, prepared.view.service_tier) == (6, "flex")
+    assert prepared.job.cost == 2 + 6 * 16
+    usual = preparing.chat()
+    assert (usual.job.n, usual.job.job_class, usual.view.service_tier) == (1, JobClass.INTERACTIVE, "")
+
+
+@pytest.mark.parametrize("field", ["logit_bias", "stop_token_ids"])
+def test_token_ids_that_the_model_does_not_have_are_refused_by_name(preparing: Preparing, field: str) -> None:
+    def ask(token_id: int) -> PreparedRequest:
+        value = {str(token_id): 1} if field == "logit_bias" else [2, token_id]
+        return preparing.chat(**{field: value}) if token_id % 2 else preparing.completion(**{field: value})
+
+    assert ask(49151).job
+    for unknown in (49152, 49153, 10**17):
+        assert facts_of(partial(ask, unknown)) == (400, field, None)
+
+
+class TestAnEcho:
+    def test_is_the_prompt_as_it_was_written(self, preparing: Preparing) -> None:
+        text = "x  12<|im_start|>🐦"
+        ids = preparing.completion(text).job.prompts[0]
+        assert preparing.completion(text, echo=True).view.echo == (text,)
+        assert preparing.completion(list(ids), echo=True).view.echo == (text,)
+        assert preparing.completion([[32], list(ids)], echo=True, n=2).view.echo == ("0", text)
+        assert preparing.completion(text).view.echo == ()
+
+    def test_with_logprobs_asks_for_the_prompts_too(self, preparing: Preparing) -> None:
+        def asked(**fields: Any) -> tuple[int | None, int | None, bool]:
+            prepared = preparing.completion("x", **fields)
+            return prepared.job.sampling.logprobs, prepared.job.sampling.prompt_logprobs, prepared.view.tells_logprobs
+
+        assert asked(echo=True, logprobs=0) == (0, 0, True)
+        assert asked(echo=True, logprobs=5) == (5, 5, True)
+        assert asked(logprobs=2) == (2, None, True)
+        assert asked(echo=True) == (None, None, False)
+
+    def test_may_be_all_that_is_asked_for(self, preparing: Preparing) -> None:
+        job = preparing.completion("x", echo=True, max_tokens=0).job
+        assert (job.sampling.max_tokens, job.expected_tokens, job.cost) == (0, 0, 1)
+
+
+def test_a_suffix_is_refused_by_name_where_the_model_cannot_fill_in(preparing: Preparing) -> None:
+    assert facts_of(lambda: preparing.completion("x", suffix="end")) == (400, "suffix", "unsupported_parameter")
+
+
+def test_the_model_answers_to_its_other_names_and_tells_its_own(preparing: Preparing) -> None:
+    named = Preparing(dataclasses.replace(preparing.model, aliases=("gpt-4o",)), preparing.settings)
+    prepared = named.chat(model="gpt-4o")
+    assert (prepared.job.pool, prepared.view.model) == ("smollm2-135m", "smollm2-135m")
+    assert facts_of(lambda: named.chat(model="gpt-4")) == (404, "model", "model_not_found")
 
 
 class TestTheContext:

@@ -110,7 +110,6 @@ def test_unknown_and_merely_informative_fields_are_ignored() -> None:
         "store": True,
         "safety_identifier": "s",
         "prompt_cache_key": "p",
-        "service_tier": "auto",
         "extra_body": {"deep": [1, {"x": None}]},
         "thinking_budget": 3,
     }

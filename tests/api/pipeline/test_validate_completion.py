@@ -4,12 +4,16 @@ from typing import Any
 
 import pytest
 
-from api.pipeline.validate import validate_completion
+from api.pipeline.validate import ValidCompletionRequest, validate_completion
 from tests.api.pipeline.refusals import facts_of
 
 
+def valid(**fields: Any) -> ValidCompletionRequest:
+    return validate_completion({"model": "m", "prompt": "x", **fields})
+
+
 def prompts(prompt: Any) -> tuple[Any, ...]:
-    return validate_completion({"model": "m", "prompt": prompt}).prompts
+    return valid(prompt=prompt).prompts
 
 
 @pytest.mark.parametrize(
@@ -73,7 +77,43 @@ def test_chat_fields_are_unknown_to_completions_and_ignored() -> None:
     assert validate_completion(request).generation.max_tokens is None
 
 
-@pytest.mark.parametrize("max_tokens", [0, -1, 0.5])
-def test_no_tokens_at_all_cannot_be_asked_for(max_tokens: Any) -> None:
-    request = {"model": "m", "prompt": "x", "max_tokens": max_tokens, "echo": True}
-    assert facts_of(lambda: validate_completion(request)) == (400, "max_tokens", None)
+@pytest.mark.parametrize("echo", [{}, {"echo": False}, {"echo": None}])
+def test_no_tokens_at_all_can_be_asked_for_with_an_echo_alone(echo: dict[str, Any]) -> None:
+    assert facts_of(lambda: valid(max_tokens=0, **echo)) == (400, "max_tokens", None)
+    assert (valid(max_tokens=0, echo=True).generation.max_tokens, valid(max_tokens=0, echo=True).echo) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"max_tokens": -1, "echo": True}, "max_tokens"),
+        ({"max_tokens": 0.5, "echo": True}, "max_tokens"),
+        ({"echo": "yes"}, "echo"),
+        ({"echo": 1}, "echo"),
+        ({"suffix": 3}, "suffix"),
+        ({"suffix": "end", "echo": True}, "suffix"),
+        ({"logprobs": 6}, "logprobs"),
+        ({"logprobs": -1}, "logprobs"),
+        ({"logprobs": True}, "logprobs"),
+        ({"logprobs": 2.5}, "logprobs"),
+        ({"best_of": 0}, "best_of"),
+        ({"best_of": "2"}, "best_of"),
+        ({"prompt": ["x"] * 128, "n": 9}, "n"),
+    ],
+)
+def test_what_completions_cannot_be_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
+    assert facts_of(lambda: valid(**fields)) == (400, param, None)
+
+
+@pytest.mark.parametrize(("fields", "is_served"), [({"n": 3}, True), ({"n": 2}, False), ({}, False)])
+def test_best_of_is_served_where_it_says_nothing_new(fields: dict[str, Any], is_served: bool) -> None:
+    if is_served:
+        assert valid(best_of=3, **fields) == valid(**fields)
+    else:
+        assert facts_of(lambda: valid(best_of=3, **fields)) == (400, "best_of", "unsupported_parameter")
+
+
+@pytest.mark.parametrize("logprobs", [0, 1, 5])
+def test_logprobs_and_echo_and_suffix_arrive(logprobs: int) -> None:
+    assert valid(logprobs=logprobs, echo=True).generation.logprobs == logprobs
+    assert (valid(suffix=" end").suffix, valid(suffix="").suffix, valid(suffix=None).suffix) == (" end", "", "")

@@ -128,6 +128,7 @@ def test_every_bad_end_has_its_status(terminal: Terminal, status: int, code: str
     error = error_of(terminal)
     assert error is not None
     assert (error.status, error.code, error.message) == (status, code, terminal.message)
+    assert error.headers == ({} if status == 400 else {"x-should-retry": "false"})
     assert error_of(Terminal("succeeded")) is None
 
 

@@ -63,6 +63,25 @@ def test_a_request_with_several_prompts_is_done_with_one_finish_reason(web: WebS
     assert (events[-1]["finish_reason"], events[-1]["usage"]) == ("length", expected["usage"])
 
 
+def test_choices_logprobs_and_echo_are_those_of_a_post(web: WebServer) -> None:
+    chat = chat_body("Name a bird.", 6, n=3, seed=5, temperature=1, logprobs=True, top_logprobs=2)
+    echo = completion_body("The mill", 0, echo=True, logprobs=1)
+    with Client(web) as client:
+        client.request("chat", chat)
+        client.request("echo", echo)
+        events = client.until_last("chat", "echo")
+    whole_chat, whole_echo = over_http(web, "chat/completions", chat), over_http(web, "completions", echo)
+    for i, choice in enumerate(whole_chat["choices"]):
+        assert text_of(events["chat"], i) == choice["message"]["content"]
+        told = [event["data"]["choices"][0] for event in chunks_of(events["chat"])]
+        tokens = [token for piece in told if piece["index"] == i and piece["logprobs"] for token in
+                  piece["logprobs"]["content"]]  # fmt: skip
+        assert tokens == choice["logprobs"]["content"]
+    assert text_of(events["echo"]) == whole_echo["choices"][0]["text"] == "The mill"
+    assert [events[name][-1]["usage"] for name in ("chat", "echo")] == [whole_chat["usage"], whole_echo["usage"]]
+    assert events["echo"][-1]["finish_reason"] == "length"
+
+
 @pytest.mark.parametrize("stream", [True, None])
 def test_stream_may_be_true_or_null(web: WebServer, stream: bool | None) -> None:
     with Client(web) as client:

@@ -10,7 +10,8 @@
 -- P..drain     hash  rate, tokens a second                             P..job:<id>       hash  the job
 -- P..deadlines, P..watchers  zset  job -> ms                           P..idem:<tenant>:<key>  string  job id
 --
--- Returns {'admitted'|'duplicate'|'depth'|'tokens'|'tenant'|'wait', job id, queued tokens ahead, drain rate}
+-- Returns {'admitted'|'duplicate'|'depth'|'tokens'|'tenant'|'wait', job id, queued tokens ahead, drain rate,
+--          jobs waiting in the class, tokens of the tenant}, the last two with the job
 
 -- include end_job
 
@@ -25,7 +26,8 @@ local ahead = tokens
 for more_urgent = 0, a.class - 1 do
   ahead = ahead + tonumber(redis.call('HGET', P .. 'counters', 'tokens:' .. more_urgent) or 0)
 end
-local function answer(word, id) return {word, id or a.id, ahead, tostring(rate)} end
+local of_tenant = tonumber(redis.call('HGET', P .. 'tenants', a.tenant) or 0)
+local function answer(word, id) return {word, id or a.id, ahead, tostring(rate), depth, of_tenant} end
 
 if redis.call('EXISTS', job_key) == 1 then return answer('duplicate') end
 if a.idempotency_key ~= '' then
@@ -35,7 +37,6 @@ end
 if depth >= a.max_depth then return answer('depth') end
 -- An empty queue takes any job: one larger than the bound would otherwise never be served.
 if depth > 0 and tokens + a.cost > a.max_tokens then return answer('tokens') end
-local of_tenant = tonumber(redis.call('HGET', P .. 'tenants', a.tenant) or 0)
 if of_tenant > 0 and of_tenant + a.cost > a.max_tenant_tokens then return answer('tenant') end
 if rate > 0 and ahead / rate * 1000 > a.max_wait_ms then return answer('wait') end
 
@@ -57,4 +58,5 @@ redis.call('ZADD', P .. 'deadlines', now + a.timeout_ms, a.id)
 if a.watch_ms > 0 then redis.call('ZADD', P .. 'watchers', now + a.watch_ms, a.id) end
 if a.idempotency_key ~= '' then redis.call('SET', idem_key, a.id, 'PX', a.timeout_ms + a.retention_ms) end
 ring(P)
+depth, of_tenant = depth + 1, of_tenant + a.cost
 return answer('admitted')
