@@ -40,8 +40,10 @@ class RowParams:
     def check_mask(self, vocab_size: int) -> None:
         """Raises ValueError when `allowed` is not a mask of so many tokens."""
         mask = self.allowed
+        if mask is None:
+            return
         num_words = -(-vocab_size // MASK_BITS)
-        if mask is not None and (mask.dtype != torch.int32 or mask.shape != (num_words,)):
+        if mask.dtype != torch.int32 or mask.shape != (num_words,):
             raise ValueError(f"a mask of {vocab_size} tokens is int32 [{num_words}], not {mask.dtype} {[*mask.shape]}")
 
 

@@ -232,6 +232,8 @@ class Engine:
         return sample(last_rows(logits, spans), rows, self._kernels)
 
     def _tell_prompts(self, logits: torch.Tensor, spans: list[Span]) -> None:
+        if not any(span.sequence.wants_prompt_logits for span in spans):
+            return
         for span, rows in zip(spans, rows_of_spans(logits, spans), strict=True):
             held = self._jobs[span.sequence.job_id]
             if span.sequence.wants_prompt_logits:

@@ -87,6 +87,11 @@ class PageKeeper:
             self._count(sequence, sequence.num_cached_tokens)
         self.grow(sequence)
 
+    def _count(self, sequence: Sequence, num_found: int) -> None:
+        if sequence.is_first_of_prompt:  # further answers to a prompt find it whole: that says nothing of the cache
+            self.num_queried_tokens += sequence.num_prompt_tokens
+            self.num_hit_tokens += num_found
+
     def grow(self, sequence: Sequence) -> None:
         """Gives a sequence the pages it misses. Raises OutOfPages."""
         missing = self.num_missing(sequence)
@@ -132,11 +137,6 @@ class PageKeeper:
         self._allocator.check_conservation(chain((each.pages for each in sequences), [self._cache.pages]))
         self._cache.check()
         assert self.num_free + self.num_cached + self.num_held == self.num_pages
-
-    def _count(self, sequence: Sequence, num_found: int) -> None:
-        if sequence.is_first_of_prompt:  # further answers to a prompt find it whole: that says nothing of the cache
-            self.num_queried_tokens += sequence.num_prompt_tokens
-            self.num_hit_tokens += num_found
 
     def _num_findable(self, sequence: Sequence) -> int:
         return 0 if sequence.wants_prompt_logits else (len(sequence.token_ids) - 1) // self.page_size

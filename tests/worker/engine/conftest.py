@@ -19,5 +19,5 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(params=["torch", *NATIVE_NAMES])
 def draws(request: pytest.FixtureRequest) -> Draws:
-    """The sampler, over plain torch and over the kernels of each instruction set."""
+    """The sampler, over plain torch and over the kernels of each instruction set that this processor has."""
     return Draws(None if request.param == "torch" else kernels_of(request.param))

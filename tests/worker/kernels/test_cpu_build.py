@@ -159,6 +159,9 @@ import random, torch
 from tests.worker.kernels import native
 from tests.worker.kernels.test_cpu_attention import HEAD_SIZES, PAGE_SIZES, attend, random_options, random_pages
 from tests.worker.kernels.test_cpu_attention import poisoned_layer, random_sequences
+from tests.worker.kernels.test_cpu_sampling import VOCAB_SIZES, random_row
+from worker.engine.draw import Draw
+from worker.engine.sampler import sample
 from worker.kernels.cpu.attention import PageShape
 from worker.kernels.cpu.build import library_file
 from worker.kernels.cpu.library import Kernels
@@ -184,6 +187,9 @@ for case in range(12):
     layer = poisoned_layer(isa.name, 2, shape, num_pages)
     options = random_options(dice, 2 * (case % 8 + 1))
     assert attend(layer, sequences, pages, page_size, options).isfinite().all()
+for vocab_size in VOCAB_SIZES:
+    rows = [random_row(random.Random(case), vocab_size) for case in range(8)]
+    assert all(isinstance(draw, Draw) for draw in sample(torch.randn(8, vocab_size), rows, kernels) if vocab_size > 64)
 print("clean")
 """
 

@@ -19,7 +19,7 @@ def draw_with_kernels(kernels: Kernels, logits: torch.Tensor, rows: Sequence[Row
     """A draw for each row of `logits` [R, V] on the CPU, or why there is none. Parameters of the wrong type raise."""
     logits = logits.float().contiguous()
     vocab_size = logits.shape[1]
-    tops = [_Likeliest(row.sampling.logprobs) for row in rows]
+    tops = [_likeliest(row.sampling.logprobs) for row in rows]
     samplings = (Sampling * len(rows))(*[_sampling(*pair, vocab_size) for pair in zip(rows, tops, strict=True)])
     drawn = (Drawn * len(rows))()
     kernels.library.hr_sample(kernels.crew, logits.data_ptr(), vocab_size, samplings, len(rows), drawn)
@@ -47,15 +47,22 @@ class _Likeliest:
         return RowLogprobs(chosen, tuple(pair for pair in pairs if pair[0] >= 0))
 
 
+NONE_TOLD = _Likeliest(None)
+
+
+def _likeliest(num_top: int | None) -> _Likeliest:
+    return NONE_TOLD if num_top is None else _Likeliest(num_top)
+
+
 def _sampling(row: RowParams, top: _Likeliest, vocab_size: int) -> Sampling:
     row.check_mask(vocab_size)
-    sampling = row.sampling
+    sampling, is_greedy = row.sampling, row.is_greedy
     return Sampling(
-        0.0 if row.is_greedy else uniform(sampling.seed, row.choice, row.position),
+        0.0 if is_greedy else uniform(sampling.seed, row.choice, row.position),
         sampling.top_p,
         sampling.frequency_penalty,
         sampling.presence_penalty,
-        0.0 if row.is_greedy else sampling.temperature,
+        0.0 if is_greedy else sampling.temperature,
         sampling.min_p,
         sampling.repetition_penalty,
         sampling.top_k,

@@ -67,12 +67,12 @@ double reach(const Weights& row, float cut) {
   return total;
 }
 
-// Moves the weights in [low, high) to `to`, which may be where they are, from `num_moved` on; how many it holds then.
+// Moves the weights in [low, high) out of whole chunks to `to`, which may be where they are, from `num_moved` on; how
+// many it holds then. There must be room for all.
 inline int64_t move(const float* weights, int64_t count, float low, float high, float* to, int64_t num_moved) {
-  for (int64_t i = 0; i < count; i++) {
-    const float w = weights[i];
-    to[num_moved] = w;
-    num_moved += (w >= low) & (w < high);
+  const Vec from = broadcast(low), below = broadcast(high);
+  for (int64_t i = 0; i < chunks_of(count) * kChunk; i += kWidth) {
+    num_moved += store_between(to + num_moved, load(weights + i), from, below);
   }
   return num_moved;
 }

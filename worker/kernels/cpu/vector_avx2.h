@@ -58,6 +58,29 @@ inline Vec where_at_least(Vec x, Vec bound, Vec value) {
   return _mm256_and_ps(_mm256_cmp_ps(x, bound, _CMP_GE_OQ), value);
 }
 
+// For each set of lanes: their numbers in order, and then any.
+struct LaneOrders {
+  constexpr LaneOrders() : lanes() {
+    for (int set = 0; set < 256; set++) {
+      for (int lane = 0, place = 0; lane < 8; lane++) {
+        if (set >> lane & 1) lanes[set][place++] = lane;
+      }
+    }
+  }
+  int32_t lanes[256][8];
+};
+inline constexpr LaneOrders kLaneOrders;
+
+// Stores the lanes of `x` in [low, high) side by side and says how many they are. What follows them is overwritten too,
+// as far as a whole vector reaches.
+inline int store_between(float* at, Vec x, Vec low, Vec high) {
+  const int set = _mm256_movemask_ps(_mm256_and_ps(_mm256_cmp_ps(x, low, _CMP_GE_OQ), _mm256_cmp_ps(x, high, _CMP_LT_OQ)));
+  if (set == 0) return 0;
+  const __m256i order = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kLaneOrders.lanes[set]));
+  store(at, _mm256_permutevar8x32_ps(x, order));
+  return __builtin_popcount(static_cast<unsigned>(set));
+}
+
 // Two vectors from 2 * kWidth bf16 values stored in pairs: the low halves of the words are the first vector.
 inline void load_bf16_pairs(const uint8_t* at, Vec& low, Vec& high) {
   const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));

@@ -64,6 +64,15 @@ inline Vec where_at_least(Vec x, Vec bound, Vec value) {
   return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, bound, _CMP_GE_OQ), value);
 }
 
+// Stores the lanes of `x` in [low, high) side by side and says how many they are. What follows them may be overwritten,
+// as far as a whole vector reaches.
+inline int store_between(float* at, Vec x, Vec low, Vec high) {
+  const __mmask16 set =
+      static_cast<__mmask16>(_mm512_cmp_ps_mask(x, low, _CMP_GE_OQ) & _mm512_cmp_ps_mask(x, high, _CMP_LT_OQ));
+  _mm512_mask_compressstoreu_ps(at, set, x);
+  return __builtin_popcount(set);
+}
+
 // Two vectors from 2 * kWidth bf16 values stored in pairs: the low halves of the words are the first vector.
 inline void load_bf16_pairs(const uint8_t* at, Vec& low, Vec& high) {
   const __m512i words = _mm512_loadu_si512(at);

@@ -108,6 +108,14 @@ inline Mask compare(Floats a, Floats b) {
 }
 inline Floats kept(Mask mask, Floats x) { return blend(mask, zeros(), x); }
 
+inline void compress(void* at, Mask mask, Floats x) {
+  float lanes[16];
+  store(lanes, x);
+  float* to = static_cast<float*>(at);
+  for (int lane = 0; lane < 16; lane++)
+    if (mask >> lane & 1) *to++ = lanes[lane];
+}
+
 }  // namespace emulation
 
 #define __m512 emulated::Floats
@@ -145,6 +153,7 @@ inline Floats kept(Mask mask, Floats x) { return blend(mask, zeros(), x); }
 #undef _mm512_cmplt_epi32_mask
 #undef _mm512_mask_blend_ps
 #undef _mm512_maskz_mov_ps
+#undef _mm512_mask_compressstoreu_ps
 #undef _mm512_cmp_ps_mask
 
 #define _mm512_setzero_ps emulation::zeros
@@ -179,4 +188,5 @@ inline Floats kept(Mask mask, Floats x) { return blend(mask, zeros(), x); }
 #define _mm512_cmplt_epi32_mask(a, b) emulation::is_greater(b, a)
 #define _mm512_mask_blend_ps emulation::blend
 #define _mm512_maskz_mov_ps emulation::kept
+#define _mm512_mask_compressstoreu_ps emulation::compress
 #define _mm512_cmp_ps_mask(a, b, order) emulation::compare<order>(a, b)
