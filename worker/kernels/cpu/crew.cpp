@@ -9,6 +9,9 @@
 #include <chrono>
 
 #include "headrace.h"
+#if defined(HEADRACE_AMX)
+#include "amx_tiles.h"
+#endif
 
 namespace headrace {
 namespace {
@@ -152,5 +155,10 @@ void Scratch::reset() {
 
 }  // namespace headrace
 
-hr_crew* hr_crew_create(int64_t num_threads) { return new hr_crew(static_cast<int>(num_threads)); }
+hr_crew* hr_crew_create(int64_t num_threads) {
+#if defined(HEADRACE_AMX)
+  if (!headrace::may_use_tiles()) return nullptr;
+#endif
+  return new hr_crew(static_cast<int>(num_threads));
+}
 void hr_crew_destroy(hr_crew* crew) { delete crew; }

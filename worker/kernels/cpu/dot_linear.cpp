@@ -45,8 +45,6 @@ LinearJob with_rounded_rows(Crew& crew, const LinearJob& job) {
 
 namespace {
 
-constexpr int64_t kPanelsPerBlock = 4;
-
 template <int R, int P>
 void dot_panels(const LinearJob& job, int64_t row, int64_t panel) {
   constexpr size_t kPairBytes = kPanelWidth * 4;
@@ -95,8 +93,7 @@ struct DotPass {
 
 void compute_dot_chunk(const LinearJob& job, int64_t first_row, int64_t last_row, int64_t first_panel,
                        int64_t last_panel) {
-  for (int64_t panel = first_panel; panel < last_panel; panel += kPanelsPerBlock)
-    for_row_passes(first_row, last_row, DotPass{job, panel, std::min(last_panel, panel + kPanelsPerBlock)});
+  for_row_passes(first_row, last_row, DotPass{job, first_panel, last_panel});
   if (job.gated != nullptr) gate(job, first_row, last_row, first_panel, last_panel);
 }
 

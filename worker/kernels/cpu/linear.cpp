@@ -2,40 +2,15 @@
 
 #include <algorithm>
 
-#include "panel.h"
+#include "dot_linear.h"
+#include "dot_panel.h"
+#include "linear_finish.h"
 
 namespace headrace {
 namespace {
 
 constexpr int64_t kRowsPerChunk = 16 * kRowsPerPass;
 constexpr int64_t kMostPanelsPerChunk = 4;
-
-// Adds bias, and what y holds where the job says so, and stores the columns that exist.
-[[gnu::noinline]] void finish_panel(const LinearJob& job, int64_t row, int64_t panel, Vec low, Vec high) {
-  const int64_t column = panel * kPanelWidth;
-  const int64_t columns = std::min<int64_t>(kPanelWidth, job.linear->out_size - column);
-  float* y = job.y + row * job.y_stride + column;
-  if (columns == kPanelWidth) {
-    if (job.linear->bias != nullptr) {
-      low = add(low, load(job.linear->bias + column));
-      high = add(high, load(job.linear->bias + column + kWidth));
-    }
-    if (job.adds_to_y) {
-      low = add(load(y), low);
-      high = add(load(y + kWidth), high);
-    }
-    store(y, low);
-    store(y + kWidth, high);
-    return;
-  }
-  float values[kPanelWidth];
-  store(values, low);
-  store(values + kWidth, high);
-  for (int64_t c = 0; c < columns; c++) {
-    if (job.linear->bias != nullptr) values[c] += job.linear->bias[column + c];
-    y[c] = job.adds_to_y ? y[c] + values[c] : values[c];
-  }
-}
 
 template <class Format, int R, int P>
 void compute_panels(const LinearJob& job, int64_t row, int64_t panel, Fetch fetch) {
@@ -81,16 +56,6 @@ struct RowPass {
   }
 };
 
-void gate(const LinearJob& job, int64_t first_row, int64_t last_row, int64_t first_panel, int64_t last_panel) {
-  for (int64_t row = first_row; row < last_row; row++)
-    for (int64_t panel = first_panel; panel < last_panel; panel += 2) {
-      const float* pair = job.y + row * job.y_stride + panel * kPanelWidth;
-      float* gated = job.gated + row * job.gated_stride + panel / 2 * kPanelWidth;
-      for (int c = 0; c < kPanelWidth; c += kWidth)
-        store(gated + c, mul(silu(load(pair + c)), load(pair + kPanelWidth + c)));
-    }
-}
-
 template <class Format>
 void compute_chunk(const LinearJob& job, int64_t first_row, int64_t last_row, int64_t first_panel,
                    int64_t last_panel) {
@@ -118,31 +83,15 @@ using ChunkFunction = void (*)(const LinearJob&, int64_t, int64_t, int64_t, int6
 ChunkFunction chunk_function(int64_t format) {
   switch (format) {
     case HR_F32: return compute_chunk<F32>;
+#if !defined(HEADRACE_DOT)
     case HR_BF16: return compute_chunk<Bf16>;
+#endif
     case HR_INT8: return compute_chunk<Int8>;
     default: return compute_chunk<Int4>;
   }
 }
 
-}  // namespace
-
-int64_t panels_of(int64_t out_size) { return (out_size + kPanelWidth - 1) / kPanelWidth; }
-int64_t groups_of(int64_t in_size) { return in_size / kGroup; }
-int64_t padded(int64_t columns) { return panels_of(columns) * kPanelWidth; }
-
-int64_t panel_bytes(int64_t format, int64_t in_size) {
-  switch (format) {
-    case HR_F32: return F32::panel_bytes(in_size);
-    case HR_BF16: return Bf16::panel_bytes(in_size);
-    case HR_INT8: return Int8::panel_bytes(in_size);
-    default: return Int4::panel_bytes(in_size);
-  }
-}
-
-void run_linear(Crew& crew, const LinearJob& job) {
-  if (job.rows == 0) return;
-  if (job.linear->format == HR_INT4) sum_groups(crew, job);
-  const ChunkFunction compute = chunk_function(job.linear->format);
+void run_chunks(Crew& crew, const LinearJob& job, ChunkFunction compute) {
   const int64_t num_panels = panels_of(job.linear->out_size);
   const int64_t row_chunks = (job.rows + kRowsPerChunk - 1) / kRowsPerChunk;
   // Even, but for the last one, and whole passes.
@@ -159,6 +108,30 @@ void run_linear(Crew& crew, const LinearJob& job) {
     compute(job, first_row, std::min(job.rows, first_row + rows_per_chunk), first_panel,
             std::min(num_panels, first_panel + per_chunk));
   });
+}
+
+}  // namespace
+
+int64_t panels_of(int64_t out_size) { return (out_size + kPanelWidth - 1) / kPanelWidth; }
+int64_t groups_of(int64_t in_size) { return in_size / kGroup; }
+int64_t padded(int64_t columns) { return panels_of(columns) * kPanelWidth; }
+
+int64_t panel_bytes(int64_t format, int64_t in_size) {
+  switch (format) {
+    case HR_F32: return F32::panel_bytes(in_size);
+    case HR_BF16: return bf16_panel_bytes(in_size);
+    case HR_INT8: return Int8::panel_bytes(in_size);
+    default: return Int4::panel_bytes(in_size);
+  }
+}
+
+void run_linear(Crew& crew, const LinearJob& job) {
+  if (job.rows == 0) return;
+#if defined(HEADRACE_DOT)
+  if (job.linear->format == HR_BF16) return run_chunks(crew, with_rounded_rows(crew, job), compute_dot_chunk);
+#endif
+  if (job.linear->format == HR_INT4) sum_groups(crew, job);
+  run_chunks(crew, job, chunk_function(job.linear->format));
 }
 
 }  // namespace headrace

@@ -106,6 +106,12 @@ inline Mask compare(Floats a, Floats b) {
   return mask_of(_mm256_castps_si256(_mm256_cmp_ps(a.low, b.low, order)),
                  _mm256_castps_si256(_mm256_cmp_ps(a.high, b.high, order)));
 }
+inline void store_set_lanes(float* at, Mask mask, Floats x) {
+  float lanes[16];
+  store(lanes, x);
+  for (int lane = 0; lane < 16; lane++)
+    if (mask >> lane & 1) *at++ = lanes[lane];
+}
 inline Floats kept(Mask mask, Floats x) { return blend(mask, zeros(), x); }
 
 inline void compress(void* at, Mask mask, Floats x) {
@@ -155,6 +161,7 @@ inline void compress(void* at, Mask mask, Floats x) {
 #undef _mm512_maskz_mov_ps
 #undef _mm512_mask_compressstoreu_ps
 #undef _mm512_cmp_ps_mask
+#undef _mm512_mask_compressstoreu_ps
 
 #define _mm512_setzero_ps emulation::zeros
 #define _mm512_set1_ps emulation::broadcast
@@ -190,3 +197,4 @@ inline void compress(void* at, Mask mask, Floats x) {
 #define _mm512_maskz_mov_ps emulation::kept
 #define _mm512_mask_compressstoreu_ps emulation::compress
 #define _mm512_cmp_ps_mask(a, b, order) emulation::compare<order>(a, b)
+#define _mm512_mask_compressstoreu_ps emulation::store_set_lanes
