@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 from transformers import TokenizersBackend
 
-from api.errors import bad_request
+from api.errors import ApiError, bad_request
 from api.pipeline.messages import Message, ToolCall
 
 TemplateMessage = dict[str, Any]
@@ -24,11 +24,13 @@ class TemplateOptions:
     add_generation_prompt: bool = True  # open the assistant's turn
     continue_final_message: bool = False  # leave the last message open, so that the answer goes on with it
     variables: Mapping[str, Any] = field(default_factory=dict)  # of the template, beside those that every one has
+    tools: tuple[dict[str, Any], ...] = ()  # functions that the template tells the model of
 
     def changed(self, change: Callable[[str], str]) -> "TemplateOptions":
         """With `change` applied to every string that a client may choose freely."""
         variables = {name: _change_strings(value, change) for name, value in self.variables.items()}
-        return dataclasses.replace(self, variables=variables)
+        tools = tuple(_change_strings(tool, change) for tool in self.tools)
+        return dataclasses.replace(self, variables=variables, tools=tools)
 
 
 USUAL = TemplateOptions()
@@ -59,16 +61,30 @@ class ChatTemplate:
 
     @property
     def source(self) -> str:
-        """The Jinja text, "" for a model without a template."""
-        return self._tokenizer.get_chat_template() if self._tokenizer.chat_template else ""
+        """The Jinja text, "" for a model without a template. Some have another template beside it, for functions."""
+        if not self._tokenizer.chat_template:
+            return ""
+        plain: str = self._tokenizer.get_chat_template()
+        with_tools: str = self._tokenizer.get_chat_template(tools=[])
+        return plain if with_tools == plain else f"{plain}\n{with_tools}"
 
-    def render(self, messages: Sequence[Message], options: TemplateOptions) -> str:
+    @property
+    def takes_system(self) -> bool:
+        """Whether a system message reaches the model: some templates refuse it, some drop it."""
+        word = "instructions"
+        try:
+            return word in self.render([Message(role="system", content=word), Message(role="user", content="?")])
+        except ApiError:
+            return False
+
+    def render(self, messages: Sequence[Message], options: TemplateOptions = USUAL) -> str:
         """The conversation up to where the model is to go on. Raises ApiError 400."""
         if not self._tokenizer.chat_template:
             raise bad_request("This model has no chat template; use /v1/completions.", "messages")
         try:
             rendered: str = self._tokenizer.apply_chat_template(
                 [_template_message(message) for message in messages],
+                tools=list(options.tools) or None,
                 tokenize=False,
                 add_generation_prompt=options.add_generation_prompt,
                 continue_final_message=options.continue_final_message,

@@ -6,7 +6,7 @@ import msgspec
 
 from api.errors import bad_request
 
-ROLES = ("system", "developer", "user", "assistant", "tool")
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
 class RawPart(msgspec.Struct):
@@ -30,6 +30,7 @@ class RawMessage(msgspec.Struct):
     content: str | list[RawPart] | None = None
     name: str | None = None
     tool_calls: list[RawToolCall] | None = None
+    function_call: RawFunctionCall | None = None  # what tool_calls were before there could be several
     tool_call_id: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
@@ -42,7 +43,7 @@ class ToolCall(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    role: str  # one of ROLES
+    role: str  # one of ROLES, but for "function", which became "tool"
     content: str  # text parts are joined; "" where there is none, since many templates cannot add None to a string
     name: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
@@ -64,14 +65,16 @@ def _check_message(raw: RawMessage, param: str) -> Message:
     if raw.role not in ROLES:
         problem = "is missing" if raw.role is None else f"{raw.role[:40]!r} is not one of {', '.join(ROLES)}"
         raise bad_request(f"The role of '{param}' {problem}.", f"{param}.role")
+    calls = [_check_tool_call(call, f"{param}.tool_calls[{i}]") for i, call in enumerate(raw.tool_calls or ())]
+    if raw.function_call is not None:
+        calls.append(_check_tool_call(RawToolCall(raw.function_call, raw.function_call.name), f"{param}.function_call"))
+    is_legacy = raw.role == "function"  # such results name their function, of which there is one call at most
     return Message(
-        role=raw.role,
+        role="tool" if is_legacy else raw.role,
         content=_check_content(raw, f"{param}.content"),
         name=raw.name,
-        tool_calls=tuple(
-            _check_tool_call(call, f"{param}.tool_calls[{i}]") for i, call in enumerate(raw.tool_calls or ())
-        ),
-        tool_call_id=raw.tool_call_id,
+        tool_calls=tuple(calls),
+        tool_call_id=raw.name if is_legacy else raw.tool_call_id,
         refusal=raw.refusal,
         reasoning_content=raw.reasoning_content,
     )
@@ -79,7 +82,7 @@ def _check_message(raw: RawMessage, param: str) -> Message:
 
 def _check_content(raw: RawMessage, param: str) -> str:
     if raw.content is None:
-        if raw.role == "assistant" and raw.tool_calls:
+        if raw.role == "assistant" and (raw.tool_calls or raw.function_call):
             return ""
         raise bad_request(f"'{param}' is missing; only an assistant message with tool_calls goes without.", param)
     if isinstance(raw.content, str):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from api.errors import bad_request, context_length_exceeded, not_found_model
+from api.pipeline.answer_plan import AnswerPlan
 from api.pipeline.encode_prompts import TokenIds, echoed_texts, encode_prompts
 from api.pipeline.generation import Generation
 from api.pipeline.normalize import normalize_messages, normalize_sampling, used_tier
@@ -36,6 +37,7 @@ class _Draft:
     model: ServedModel
     tenant: str
     settings: ApiSettings
+    plan: AnswerPlan
 
 
 def check_model(name: str, model: ServedModel) -> None:
@@ -74,7 +76,8 @@ def prepare_chat(valid: ValidChatRequest, model: ServedModel, tenant: str, setti
     ids = encode_chat(valid, model)
     if len(ids) >= model.max_context:
         raise context_length_exceeded(model.max_context, len(ids), "messages")
-    draft = _Draft("chat.completions", valid.generation, model, tenant, settings)
+    plan = model.style.plan(valid.tools, valid.structure, model.tokenizer.end_of(ids))
+    draft = _Draft("chat.completions", valid.generation, model, tenant, settings, plan)
     return _finish(draft, (ids,), model.max_context)
 
 
@@ -83,7 +86,8 @@ def encode_chat(valid: ValidChatRequest, model: ServedModel) -> TokenIds:
     fewest = fewest_tokens(valid, model)
     if fewest >= model.max_context:
         raise context_length_exceeded(model.max_context, fewest, "messages", is_lower_bound=True)
-    return tuple(model.tokenizer.encode_chat(normalize_messages(valid.messages), model.max_context, valid.template))
+    messages, options = model.style.conversation(normalize_messages(valid.messages), valid)
+    return tuple(model.tokenizer.encode_chat(messages, model.max_context, options))
 
 
 def prepare_completion(
@@ -93,7 +97,8 @@ def prepare_completion(
     check_model(valid.model, model)
     check_generation_ids(valid.generation, model)
     prompts = encode_prompts(valid, model)
-    draft = _Draft("completions", valid.generation, model, tenant, settings)
+    plan = model.style.plan_text(valid.structure)
+    draft = _Draft("completions", valid.generation, model, tenant, settings, plan)
     return _finish(draft, prompts, COMPLETION_MAX_TOKENS, echoed_texts(valid, model))
 
 
@@ -114,6 +119,7 @@ def _finish(
     sampling = normalize_sampling(
         draft.generation, room=room, default_max_tokens=default_max_tokens, vocab_size=draft.model.vocab_size
     )
+    sampling = replace(sampling, grammar=draft.plan.grammar, shown_tokens=draft.plan.shown_tokens)
     if echo:
         sampling = replace(sampling, prompt_logprobs=sampling.logprobs)
     job_class, tier = used_tier(draft.generation.service_tier)
@@ -137,6 +143,7 @@ def _finish(
         num_choices=job.num_choices,
         include_usage=draft.generation.include_usage,
         is_stream=draft.generation.stream,
+        answer=draft.plan.format,
         tells_logprobs=sampling.logprobs is not None,
         echo=echo,
         service_tier=tier,

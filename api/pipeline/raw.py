@@ -12,6 +12,9 @@ from msgspec import Meta
 from api.errors import ApiError, bad_request
 from api.pipeline.messages import RawMessage
 from api.pipeline.parse import UncheckedRequest
+from api.pipeline.reasoning import Effort
+from api.pipeline.structured_output import RawResponseFormat, RawStructuredOutputs
+from api.pipeline.tools import RawFunction, RawTool, RawToolChoice
 
 RawT = TypeVar("RawT", bound=msgspec.Struct)
 
@@ -43,6 +46,12 @@ class RawRequest(msgspec.Struct, kw_only=True):
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
     min_tokens: Annotated[int, Meta(ge=0)] | None = None
+    response_format: RawResponseFormat | None = None
+    structured_outputs: RawStructuredOutputs | None = None
+    guided_json: dict[str, Any] | str | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
     seed: int | None = None
     service_tier: ServiceTier | None = None
     stream: bool | None = None
@@ -56,6 +65,12 @@ class RawChatRequest(RawRequest, kw_only=True):
     max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    tools: list[RawTool] | None = None
+    tool_choice: str | RawToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    functions: list[RawFunction] | None = None
+    function_call: str | RawFunction | None = None
+    reasoning_effort: Effort | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None

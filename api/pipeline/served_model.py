@@ -8,6 +8,7 @@ from typing import Any
 
 from transformers.utils.hub import cached_file
 
+from api.pipeline.answer_plan import AnswerStyle, answer_style
 from api.pipeline.native_pool import NativePool
 from api.pipeline.tokenizer import ModelTokenizer
 from api.settings import ApiSettings
@@ -25,6 +26,7 @@ class ServedModel:
     max_context: int  # tokens of prompt and answer together
     vocab_size: int  # every token id is below it
     tokenizer: ModelTokenizer
+    style: AnswerStyle
     aliases: tuple[str, ...] = ()  # other names under which clients may ask for it
 
     @property
@@ -39,13 +41,15 @@ def load_served_model(settings: ApiSettings) -> ServedModel:
     config = json.loads(config_file.read_text())
     text_config = config.get("text_config") or config
     tokenizer = ModelTokenizer.load(path, NativePool(settings.tokenizer_threads))
+    vocab_size = text_config.get("vocab_size") or tokenizer.vocab_size
     return ServedModel(
         name=name,
         path=path,
         created_s=int(os.stat(config_file).st_mtime),
         max_context=_max_context(settings.max_context, text_config, tokenizer),
-        vocab_size=text_config.get("vocab_size") or tokenizer.vocab_size,
+        vocab_size=vocab_size,
         tokenizer=tokenizer,
+        style=answer_style(tokenizer, vocab_size),
         aliases=_aliases(settings.model_aliases, name),
     )
 

@@ -1,6 +1,6 @@
 """A model's tokenizer, loaded and used without torch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tokenizers import Tokenizer, decoders, models
@@ -15,10 +15,12 @@ from api.pipeline.control_tokens import (
     TooManyNoncharactersError,
 )
 from api.pipeline.fill_in import fill_in_of
+from api.pipeline.grammar_check import GrammarCheck
 from api.pipeline.messages import Message
 from api.pipeline.native_pool import NativePool
 from api.pipeline.prompts import Prompt
 
+NUM_END_TOKENS = 16
 MIN_UNSET_LENGTH = 10**9  # transformers writes an enormous model_max_length where a tokenizer names none
 
 
@@ -35,8 +37,8 @@ class ModelTokenizer:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._pool = pool
-        self._template = ChatTemplate(backend)
-        self._control = ControlTokens(self._tokenizer, control_literals(self._tokenizer, self._template.source))
+        self.template = ChatTemplate(backend)
+        self._control = ControlTokens(self._tokenizer, control_literals(self._tokenizer, self.template.source))
         self._bos_id: int | None = backend.bos_token_id
         self._fill_in = fill_in_of(self._tokenizer)
         declared = backend.model_max_length
@@ -68,7 +70,7 @@ class ModelTokenizer:
             texts = user_texts(messages, options)
             if any(map(self._control.can_forge, texts)):
                 return self._marked_chat_ids(messages, Markers(texts), max_context, options)
-            rendered = self._template.render(messages, options)
+            rendered = self.template.render(messages, options)
             self._refuse_too_long(rendered, max_context)
             return self._encode([rendered], add_special_tokens=False)[0]
         except (TooManyNoncharactersError, ForgedControlTokenError, RecursionError) as error:
@@ -81,9 +83,9 @@ class ModelTokenizer:
             return self._control.mark(text, markers)
 
         marked = [change_user_texts(message, mark) for message in messages]
-        plain = self._template.render(messages, options)
+        plain = self.template.render(messages, options)
         self._refuse_too_long(plain, max_context)
-        return self._control.encode_marked(self._template.render(marked, options.changed(mark)), plain, markers)
+        return self._control.encode_marked(self.template.render(marked, options.changed(mark)), plain, markers)
 
     def encode_prompts(self, prompts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
         """Token ids of raw prompts, in which control tokens count as such. A start token comes first at most once."""
@@ -124,6 +126,23 @@ class ModelTokenizer:
 
     def _adds_bos(self) -> bool:
         return self._encode([""], add_special_tokens=True)[0][:1] == [self._bos_id]
+
+    def end_of(self, ids: Sequence[int]) -> str:
+        """The last words of a prompt, control tokens included."""
+        text: str = self._tokenizer.decode(list(ids[-NUM_END_TOKENS:]), skip_special_tokens=False)
+        return text
+
+    def added_ids(self, words: Iterable[str], *, is_special: bool = False) -> dict[str, int]:
+        """The ids of those words that the vocabulary has as one added token; special ones are no part of a text."""
+        added = {token.content: (i, token.special) for i, token in self._tokenizer.get_added_tokens_decoder().items()}
+        return {word: added[word][0] for word in words if word in added and (added[word][1] or not is_special)}
+
+    def grammar_check(self, vocab_size: int) -> GrammarCheck | None:
+        """None where the vocabulary is of a kind that cannot follow grammars."""
+        try:
+            return GrammarCheck(self._tokenizer, max(vocab_size, self.vocab_size), self._pool)
+        except ValueError:
+            return None
 
     def _refuse_too_long(self, text: str, max_context: int) -> None:
         """Raises ApiError 400 context_length_exceeded before the tokenizer reads what can never fit."""

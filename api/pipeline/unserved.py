@@ -32,11 +32,9 @@ def _one_of(*neutral: Any) -> Unserved:
 ABSENT = Unserved("null", lambda _: False)
 EMPTY_LIST = Unserved("an empty list", lambda value: value == [])
 EMPTY_OBJECT = Unserved("an empty object", lambda value: value == {})
-ANY_FLAG = Unserved("true or false", lambda value: isinstance(value, bool))  # without tools it says nothing
 
 SHARED = {
     "length_penalty": _number(1),
-    "response_format": _one_of({"type": "text"}),
     "prompt_logprobs": ABSENT,
     "bad_words": EMPTY_LIST,
     "allowed_token_ids": EMPTY_LIST,
@@ -44,11 +42,6 @@ SHARED = {
     "skip_special_tokens": _flag(True),
     "spaces_between_special_tokens": _flag(True),
     "truncate_prompt_tokens": ABSENT,
-    "structured_outputs": ABSENT,
-    "guided_json": ABSENT,
-    "guided_regex": ABSENT,
-    "guided_choice": ABSENT,
-    "guided_grammar": ABSENT,
     "guided_decoding_backend": ABSENT,
     "guided_whitespace_pattern": ABSENT,
     "grammar": ABSENT,
@@ -61,15 +54,9 @@ CHAT = SHARED | {
     "best_of": _number(1),
     "echo": _flag(False),
     "suffix": _one_of(""),
-    "tools": EMPTY_LIST,
-    "tool_choice": _one_of("none", "auto"),
-    "parallel_tool_calls": ANY_FLAG,
-    "functions": EMPTY_LIST,
-    "function_call": _one_of("none", "auto"),
     "prediction": ABSENT,
     "modalities": _one_of(["text"]),
     "audio": ABSENT,
-    "reasoning_effort": ABSENT,
     "verbosity": _one_of("medium"),
     "web_search_options": ABSENT,
     "chat_template": ABSENT,

@@ -13,6 +13,9 @@ from api.pipeline.messages import Message, check_messages
 from api.pipeline.parse import UncheckedRequest
 from api.pipeline.prompts import Prompt, check_prompts
 from api.pipeline.raw import RawChatRequest, RawCompletionRequest, RawRequest, convert
+from api.pipeline.reasoning import Effort
+from api.pipeline.structured_output import Structure, check_structure
+from api.pipeline.tools import NO_TOOLS, ToolUse, check_functions, check_tools
 from api.pipeline.unserved import CHAT, COMPLETIONS, refuse_unserved
 
 MAX_CHOICES = 1024  # answers to all prompts of one request
@@ -24,6 +27,9 @@ class ValidChatRequest:
     messages: tuple[Message, ...]
     generation: Generation
     template: TemplateOptions = USUAL
+    tools: ToolUse = NO_TOOLS
+    structure: Structure | None = None
+    effort: Effort | None = None
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,7 @@ class ValidCompletionRequest:
     generation: Generation
     echo: bool = False
     suffix: str = ""  # what shall follow the answer
+    structure: Structure | None = None
 
 
 def validate_chat(request: UncheckedRequest) -> ValidChatRequest:
@@ -44,7 +51,15 @@ def validate_chat(request: UncheckedRequest) -> ValidChatRequest:
     generation = check_generation(raw, min(limits, default=None), _chat_logprobs(raw))
     template = check_template_options(raw.add_generation_prompt, raw.continue_final_message, raw.chat_template_kwargs)
     refuse_unserved(request, CHAT)
-    return ValidChatRequest(model, messages, generation, template)
+    return ValidChatRequest(
+        model=model,
+        messages=messages,
+        generation=generation,
+        template=template,
+        tools=_check_tool_use(raw),
+        structure=check_structure(raw),
+        effort=raw.reasoning_effort,
+    )
 
 
 def validate_completion(request: UncheckedRequest) -> ValidCompletionRequest:
@@ -62,7 +77,18 @@ def validate_completion(request: UncheckedRequest) -> ValidCompletionRequest:
     if raw.echo and raw.suffix:
         raise bad_request("'echo' and 'suffix' cannot be used together.", "suffix")
     refuse_unserved(request, COMPLETIONS)
-    return ValidCompletionRequest(model, prompts, generation, bool(raw.echo), raw.suffix or "")
+    structure = check_structure(raw)
+    return ValidCompletionRequest(model, prompts, generation, bool(raw.echo), raw.suffix or "", structure)
+
+
+def _check_tool_use(raw: RawChatRequest) -> ToolUse:
+    neutral = (None, "none", "auto")
+    is_legacy = bool(raw.functions) or raw.function_call not in neutral
+    if is_legacy and (raw.tools or raw.tool_choice not in neutral):
+        raise bad_request("'functions' and 'function_call' cannot be used together with 'tools'.", "functions")
+    if is_legacy:
+        return check_functions(raw.functions, raw.function_call)
+    return check_tools(raw.tools, raw.tool_choice, raw.parallel_tool_calls)
 
 
 def _chat_logprobs(raw: RawChatRequest) -> int | None:

@@ -25,6 +25,7 @@ class AnswerText:
         self._detokenizer = detokenizer
         self._stops = StopMatcher(sampling.stop, keeps_match=sampling.include_stop)
         self._stop_token_ids = sampling.stop_token_ids
+        self._shown_tokens = frozenset(sampling.shown_tokens)
         self._num_to_come = sampling.min_tokens  # before nothing but the limit ends the answer
         self.end_token_ids = (frozenset() if sampling.ignore_eos else model_end_ids).union(sampling.stop_token_ids)
 
@@ -32,11 +33,11 @@ class AnswerText:
         """`is_last`: the answer may not grow further, so everything held back comes out."""
         if self._num_to_come > 0:
             self._num_to_come -= 1
-            text = self._detokenizer.feed(token_id)
+            text = self._text_of(token_id)
         elif token_id in self.end_token_ids:  # never shown, and never longer than allowed
             return Piece(self.close(), "stop", token_id if token_id in self._stop_token_ids else None)
         else:
-            text = self._stops.feed(self._detokenizer.feed(token_id))
+            text = self._stops.feed(self._text_of(token_id))
         if is_last:
             text += self.close()
         if self._stops.is_matched:
@@ -54,3 +55,8 @@ class AnswerText:
     def close(self) -> str:
         """What is held back: the answer ends here. Empty when it has come out already."""
         return self._stops.feed(self._detokenizer.flush()) + self._stops.flush()
+
+    def _text_of(self, token_id: int) -> str:
+        if token_id in self._shown_tokens:
+            return self._detokenizer.flush() + self.token_bytes(token_id).decode("utf-8", "replace")
+        return self._detokenizer.feed(token_id)

@@ -37,6 +37,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     logprobs: int | None = None  # None: none; else of each token, and of so many of the most probable ones
     prompt_logprobs: int | None = None  # the same for the prompt's tokens; told with the first delta of each prompt
     include_stop: bool = False  # the stop string that ended the answer is part of its text
+    shown_tokens: tuple[int, ...] = ()  # special tokens that are part of the text, as they are written
     grammar: str = ""  # what the answer must match, as llguidance serializes a grammar; empty: anything
 
 

@@ -66,6 +66,11 @@ def test_a_stop_string_completed_by_the_last_held_character_still_counts() -> No
     assert [text.push(A, False), text.push(B, True)] == [Piece(""), Piece("", "stop", "AB")]
 
 
+def test_a_special_token_is_shown_as_it_is_written_where_the_job_says_so() -> None:
+    text = AnswerText(HalfDetokenizer(), params(shown_tokens=(C,)), frozenset({END}))
+    assert [text.push(A, False).text, text.push(C, False).text] == ["", "A\x02"]  # what was held comes before it
+
+
 def test_a_job_may_name_end_tokens_of_its_own_and_ignore_the_models() -> None:
     assert push((), [A, C], stop_token_ids=(C,)) == [Piece("A"), Piece("", "stop", C)]
     assert push((), [A, END], stop_token_ids=(C,)) == [Piece("A"), Piece("", "stop")]
