@@ -11,7 +11,16 @@ from api.errors import ApiError, error_response, install_error_handlers
 from api.paths import SingleSlashes
 from api.pipeline.connection import CloseWhenAsked
 from api.pipeline.served_model import load_served_model
-from api.routes import chat_completions, completions, health, models, tokens, websocket
+from api.routes import (
+    chat_completions,
+    completions,
+    health,
+    models,
+    responses,
+    responses_websocket,
+    tokens,
+    websocket,
+)
 from api.services import build_services, services
 from api.settings import ApiSettings
 from worker.protocol.configuration import BadSetting, read_settings
@@ -44,6 +53,8 @@ def create_app(settings: ApiSettings | None = None) -> Flask:
     for blueprint in (
         chat_completions.routes,
         completions.routes,
+        responses.routes,
+        responses_websocket.routes,
         models.routes,
         tokens.routes,
         health.routes,

@@ -13,6 +13,7 @@ from api.relay.client_watch import ClientWatch
 from api.relay.job_stream import Relay
 from api.relay.subscriber import Subscriber
 from api.relay.websocket_registry import WebSocketRegistry
+from api.responses_store import ResponseStore
 from api.settings import ApiSettings
 from worker.protocol.connection import connect
 from worker.protocol.queue import JobQueue
@@ -28,11 +29,13 @@ class Services:
     relay: Relay
     caretaker: Caretaker
     websockets: WebSocketRegistry
+    responses: ResponseStore
     metrics: ApiMetrics
 
 
 def build_services(settings: ApiSettings, model: ServedModel) -> Services:
-    queue = JobQueue(connect(settings.redis_url), model.name)
+    client = connect(settings.redis_url)
+    queue = JobQueue(client, model.name)
     metrics = ApiMetrics()
     subscriber = Subscriber(lambda: connect(settings.redis_url), model.name)
     return Services(
@@ -44,6 +47,7 @@ def build_services(settings: ApiSettings, model: ServedModel) -> Services:
         relay=Relay(queue, subscriber, ClientWatch(), settings, metrics),
         caretaker=Caretaker(queue, subscriber, settings, metrics),
         websockets=WebSocketRegistry(settings.ws_max_connections, metrics.websockets),
+        responses=ResponseStore(client, model.name, settings.response_ttl_s),
         metrics=metrics,
     )
 

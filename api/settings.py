@@ -46,6 +46,9 @@ class ApiSettings:
         "RESUME_GRACE_S", 60.0, "a resumable stream goes on without its client for so long", at_least=1
     )
     retention_s: float = setting("RETENTION_S", 300.0, "a finished job can be resumed or read for so long", at_least=1)
+    response_ttl_s: float = setting(
+        "RESPONSE_TTL_S", 86400.0, "a response that is stored can be read or continued for so long", at_least=1
+    )
     grace_s: float = setting("WEB_GRACE_S", 630.0, "time to finish open streams on shutdown", at_least=0)
     lease_s: float = setting("LEASE_S", 5.0, "a worker silent for so long loses its jobs to another", at_least=0.5)
     max_attempts: int = setting("MAX_ATTEMPTS", 3, "a job whose worker died so often fails", at_least=1)
@@ -63,4 +66,7 @@ class ApiSettings:
     )
     ws_max_requests: int = setting("WS_MAX_REQUESTS", 64, "requests one WebSocket runs at once", at_least=1)
     ws_max_connections: int = setting("WS_MAX_CONNECTIONS", 500, "WebSockets one API process holds", at_least=1)
+    ws_max_age_s: float = setting(
+        "WS_MAX_AGE_S", 3600.0, "a WebSocket of /v1/responses is closed after so long", at_least=1
+    )
     log_level: str = setting("LOG_LEVEL", "info", "debug, info, warning or error")

@@ -17,6 +17,7 @@ log = logging.getLogger("headrace.admission")
 _FRESH_S = 0.25  # a snapshot this old is good enough to refuse by; the script decides on admission
 _MAX_ADVICE_S = 120.0
 _NO_WORKER_ADVICE_S = 5.0
+_PROMPT_FIELDS = {"chat.completions": "messages", "completions": "prompt", "responses": "input", "messages": "messages"}
 
 
 class AdmissionControl:
@@ -112,8 +113,8 @@ def _refuse_too_long(job: Job, max_context: int) -> None:
     """A worker's own setting or a small pool may allow less than the model does."""
     longest = max(map(len, job.prompts))
     if longest >= max_context:
-        is_chat = job.id.startswith(ENDPOINT_PREFIXES["chat.completions"])
-        raise errors.context_length_exceeded(max_context, longest, "messages" if is_chat else "prompt")
+        named = (field for endpoint, field in _PROMPT_FIELDS.items() if job.id.startswith(ENDPOINT_PREFIXES[endpoint]))
+        raise errors.context_length_exceeded(max_context, longest, next(named))
 
 
 def _fits(job: Job, worker: WorkerInfo) -> bool:

@@ -36,7 +36,12 @@ class Relay:
     metrics: ApiMetrics
 
     def watch_ms(self, view: StreamView) -> int:
-        """How long the job outlives the API process that relays it: a resumable one gives its client time to return."""
+        """How long the job outlives the API process that relays it: a resumable one gives its client time to return.
+
+        0: as long as it takes.
+        """
+        if view.is_background:
+            return 0
         return max(int(self.settings.watcher_grace_s * 1000), view.resume_grace_ms)
 
     def open(self, job_id: str, view: StreamView) -> "JobStream":
@@ -130,7 +135,7 @@ class JobStream:
         try:
             if self.view.resume_grace_ms:
                 self._relay.queue.watch([self.job_id], self.view.resume_grace_ms)
-            elif self._is_owner:
+            elif self._is_owner and not self.view.is_background:
                 self.cancel("client_gone", "The client closed the connection.")
         except redis.RedisError as error:
             # Nobody renews the job's watcher lease any more, so it ends by itself once the broker is back.

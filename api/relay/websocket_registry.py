@@ -2,15 +2,28 @@
 
 import threading
 import time
+from typing import Protocol
 
 from prometheus_client import Gauge
 from wsproto.frame_protocol import CloseReason
 
-from api.relay.websocket_session import WebSocketSession
-
 _POLL_S = 0.2
 _FULL = (CloseReason.TRY_AGAIN_LATER, "This server holds as many WebSockets as it may. Please try again later.")
 _DRAINING = (CloseReason.SERVICE_RESTART, "This server is shutting down. Please connect again.")
+
+
+class Session(Protocol):
+    """What one client does over its WebSocket."""
+
+    def run(self) -> None:
+        """Serve the client until the socket ends."""
+        ...
+
+    def close(self, code: int, reason: str) -> None: ...
+
+    def drain(self) -> bool:
+        """Take no new requests; whether the socket can be closed without ending a job."""
+        ...
 
 
 class WebSocketRegistry:
@@ -19,10 +32,10 @@ class WebSocketRegistry:
     def __init__(self, max_sockets: int, num_open: Gauge) -> None:
         self._max_sockets = max_sockets
         self._num_open = num_open
-        self._sessions: set[WebSocketSession] = set()
+        self._sessions: set[Session] = set()
         self._is_draining = False
 
-    def serve(self, session: WebSocketSession) -> None:
+    def serve(self, session: Session) -> None:
         """Run the session to its end, or send it away when there is no room for it."""
         if self._is_draining or len(self._sessions) >= self._max_sockets:
             session.close(*(_DRAINING if self._is_draining else _FULL))
@@ -43,7 +56,7 @@ class WebSocketRegistry:
         """
         self._is_draining = True
         deadline_s = time.monotonic() + grace_s
-        sent_away: set[WebSocketSession] = set()
+        sent_away: set[Session] = set()
         while self._sessions:
             is_late = time.monotonic() >= deadline_s
             for session in self._sessions - sent_away:

@@ -40,10 +40,14 @@ def read_request() -> tuple[UncheckedRequest, str]:
 def answer(prepared: PreparedRequest) -> Response:
     """Admit the job and relay it. Raises ApiError when it is refused."""
     shared = services()
-    with_ids, key = _wants_resume(prepared), _idempotency_key()
+    with_ids, key = _wants_resume(prepared), idempotency_key()
     # Whoever sends a key means to come back after a broken connection: the job must still be there then.
     grace_s = shared.settings.resume_grace_s if with_ids or key else 0.0
-    stream = admitted_stream(shared, prepared, grace_s, key)
+    return relayed(admitted_stream(shared, prepared, grace_s, key), with_ids=with_ids)
+
+
+def relayed(stream: JobStream, *, with_ids: bool) -> Response:
+    """The whole answer of an admitted job, or the stream of it. Raises ApiError when a whole answer fails."""
     try:
         client = request.environ.get("gunicorn.socket")
         if client is not None:
@@ -70,7 +74,7 @@ def admitted_stream(
     )
     keeping = Keeping(
         watch_ms=shared.relay.watch_ms(view),
-        retention_ms=int(settings.retention_s * 1000),
+        retention_ms=view.kept_ms or int(settings.retention_s * 1000),
         idempotency_key=idempotency_key,
         client_state=msgspec.json.encode(view).decode(),
     )
@@ -149,7 +153,8 @@ def _wants_resume(prepared: PreparedRequest) -> bool:
     return prepared.view.is_stream and value in ("1", "true")
 
 
-def _idempotency_key() -> str:
+def idempotency_key() -> str:
+    """Raises ApiError 400 when it is too long."""
     key = request.headers.get("Idempotency-Key", "").strip()
     if len(key) > _MAX_KEY_CHARS:
         raise errors.bad_request(f"The header Idempotency-Key is longer than {_MAX_KEY_CHARS} characters.")

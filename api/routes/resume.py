@@ -42,10 +42,10 @@ def _view_of(shared: Services, job_id: str, tenant: str) -> StreamView:
     return view
 
 
-def after_number(text: str | None) -> int:
+def after_number(text: str | None, param: str = "after") -> int:
     """Raises ApiError 400 when the text is not a chunk's number."""
     if text is None or text == "":
         return 0
     if not (text.isascii() and text.isdigit() and len(text) < 12):
-        raise errors.bad_request("'after' must be the number of the last chunk received.", "after")
+        raise errors.bad_request(f"'{param}' must be the number of the last chunk received.", param)
     return int(text)

@@ -18,6 +18,7 @@ The scripts derive every key from the prefix, so this is the one place that spel
   watchers        zset    job -> until when somebody is known to want it, ms
   bell            list    capped doorbell: BLPOP wakes an idle worker
   idem:<t>:<key>  string  idempotency key of tenant t -> job id
+  response:<id>   hash    what the API keeps of a response beyond its job: record, answer
   frames          channel one frame per engine step
 """
 

@@ -111,6 +111,11 @@ class JobQueue:
         state: bytes = self._scripts.run("cancel", job_id, event)
         return state.decode()
 
+    def forget(self, job_id: str) -> None:
+        """Drop all that is kept of a job, which ends first if it has not ended yet. Its worker lets go of it."""
+        self.cancel(job_id, "deleted", "This request was deleted.")
+        self._redis.delete(self._prefix + "job:" + job_id, self._prefix + "out:" + job_id)
+
     def watch(self, job_ids: list[str], watch_ms: int) -> list[str]:
         """Keep jobs alive for `watch_ms` more. Returns those that Redis does not know."""
         return [job_id.decode() for job_id in self._scripts.run("watch", watch_ms, *job_ids)]

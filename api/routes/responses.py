@@ -1,0 +1,161 @@
+"""POST /v1/responses, and what can be done with a response that is kept."""
+
+from functools import partial
+from typing import Any
+
+import msgspec
+from flask import Blueprint, Response, request
+
+from api.errors import bad_request, unsupported_parameter
+from api.pipeline.responses_items import Item
+from api.responses_store import KeptResponse
+from api.routes.generation import check_admissible, idempotency_key, read_request, relayed, stream_response
+from api.routes.known_responses import answer_of, broker_asked, input_of, known_response
+from api.routes.response_turns import Turn, admitted_turn, keep_answer, prepared_turn, validated
+from api.routes.resume import after_number
+from api.services import Services, services
+
+MAX_LISTED = 100
+_DEFAULT_LISTED = 20
+
+routes = Blueprint("responses", __name__)
+
+
+@routes.post("/v1/responses")
+def create() -> Response:
+    shared = services()
+    unchecked, tenant = read_request()
+    valid = validated(shared, unchecked)
+    if valid.raw.generate is False:
+        raise unsupported_parameter("generate", "true (a WebSocket takes false)")
+    check_admissible(shared, valid.raw.service_tier)
+    return _answered(shared, prepared_turn(shared, valid, tenant, {}))
+
+
+@routes.post("/v1/responses/input_tokens")
+def count_input_tokens() -> dict[str, Any]:
+    shared = services()
+    unchecked, tenant = read_request()
+    if unchecked.get("model") is None:
+        unchecked = {**unchecked, "model": shared.model.name}
+    turn = prepared_turn(shared, validated(shared, unchecked), tenant, {})
+    return {"object": "response.input_tokens", "input_tokens": turn.prepared.job.num_prompt_tokens}
+
+
+@routes.get("/v1/responses/<response_id>")
+def retrieve(response_id: str) -> Response:
+    shared = services()
+    kept = known_response(shared, response_id, _tenant(shared))
+    after = request.args.get("starting_after")
+    if _choice("stream", "false", "true") == "false":
+        if after is not None:
+            raise bad_request("'starting_after' is only allowed when 'stream' is true.", "starting_after")
+        return _json(answer_of(shared, response_id, kept))
+    return _streamed_again(shared, response_id, kept, 0 if after is None else 1 + after_number(after, "starting_after"))
+
+
+@routes.post("/v1/responses/<response_id>/cancel")
+def cancel(response_id: str) -> Response:
+    """Only of a background response; one that has ended stays as it is."""
+    shared = services()
+    kept = known_response(shared, response_id, _tenant(shared))
+    if not kept.stored.view.is_background:
+        message = "Only responses made with 'background' can be cancelled. To end another one, close its connection."
+        raise bad_request(message)
+    with broker_asked(response_id):
+        shared.queue.cancel(response_id, "cancelled_by_client", "The client cancelled the response.")
+    return _json(answer_of(shared, response_id, kept))
+
+
+@routes.delete("/v1/responses/<response_id>")
+def delete(response_id: str) -> dict[str, Any]:
+    """Ends it first, if it has not ended. Conversations that went on from it cannot go on any more."""
+    shared = services()
+    known_response(shared, response_id, _tenant(shared))
+    shared.responses.delete(response_id)
+    with broker_asked(response_id):
+        shared.queue.forget(response_id)
+    return {"id": response_id, "object": "response", "deleted": True}
+
+
+@routes.get("/v1/responses/<response_id>/input_items")
+def input_items(response_id: str) -> dict[str, Any]:
+    """What the model was given, the turns before included; a page of it, the latest first unless asked otherwise."""
+    shared = services()
+    tenant = _tenant(shared)
+    items = list(input_of(shared, tenant, known_response(shared, response_id, tenant)))
+    if _choice("order", "desc", "asc") == "desc":
+        items.reverse()
+    page = _page_of(items, request.args.get("after"), _limit())
+    data = items[page]
+    return {
+        "object": "list",
+        "data": data,
+        "first_id": data[0]["id"] if data else None,
+        "last_id": data[-1]["id"] if data else None,
+        "has_more": page.stop < len(items),
+    }
+
+
+def _choice(param: str, *choices: str) -> str:
+    """Of the query; the first is the default. Raises ApiError 400."""
+    chosen = request.args.get(param, choices[0])
+    if chosen not in choices:
+        raise bad_request(f"'{param}' must be one of {', '.join(choices)}.", param)
+    return chosen
+
+
+def _limit() -> int:
+    limit = request.args.get("limit", str(_DEFAULT_LISTED))
+    if not (limit.isascii() and limit.isdigit() and len(limit) < 4 and 1 <= int(limit) <= MAX_LISTED):
+        raise bad_request(f"'limit' must be a number from 1 to {MAX_LISTED}.", "limit")
+    return int(limit)
+
+
+def _page_of(items: list[Item], after: str | None, limit: int) -> slice:
+    ids = [item["id"] for item in items]
+    if after is not None and after not in ids:
+        raise bad_request("'after' must be the id of an item of this response.", "after")
+    start = 0 if after is None else ids.index(after) + 1
+    return slice(start, start + limit)
+
+
+def _answered(shared: Services, turn: Turn) -> Response:
+    key = idempotency_key()
+    stream = admitted_turn(shared, turn, shared.settings.resume_grace_s if key else 0.0, key)
+    keep = partial(keep_answer, shared, turn, stream.job_id)
+    view = turn.prepared.view
+    if view.is_background and not view.is_stream:
+        stream.leave()
+        return _json(answer_of(shared, stream.job_id, known_response(shared, stream.job_id, turn.stored.tenant)))
+    if view.is_stream:
+        response = relayed(stream, with_ids=False)
+        response.call_on_close(keep)
+        return response
+    try:
+        return relayed(stream, with_ids=False)
+    finally:
+        keep()
+
+
+def _streamed_again(shared: Services, response_id: str, kept: KeptResponse, after: int) -> Response:
+    """The events above `after`, as long as they are kept. Raises ApiError 400 when they are not."""
+    with broker_asked(response_id):
+        is_there = bool(shared.queue.describe(response_id))
+    if not is_there:
+        raise bad_request("The events of this response are not kept any more; ask for it without 'stream'.", "stream")
+    shared.caretaker.start_once()
+    stream = shared.relay.reopen(response_id, kept.stored.view)
+    stream.confirm()
+    client = request.environ.get("gunicorn.socket")
+    if client is not None:
+        stream.watch_client(client)
+    return stream_response(stream, after=after, with_ids=False)
+
+
+def _tenant(shared: Services) -> str:
+    return shared.keys.tenant_of(request.headers.get("Authorization"))
+
+
+def _json(response: dict[str, Any]) -> Response:
+    return Response(msgspec.json.encode(response), content_type="application/json")
