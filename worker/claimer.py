@@ -16,8 +16,8 @@ from worker.protocol.worker_lease import ClaimedJob, WorkerLease
 
 log = logging.getLogger("headrace.claims")
 
-_BELL_WAIT_S = 0.5  # an idle worker sleeps on the doorbell so long at a time
-_BUSY_PAUSE_S = 0.05  # a busy one looks at the queue so often, whatever the bell says
+_BELL_WAIT_S = 0.5  # between two looks at the queue when nobody rings
+_PASS_PAUSE_S = 0.05  # time for another worker to answer the bell that was passed on
 _RETRY_PAUSE_S = 0.2
 
 
@@ -27,7 +27,6 @@ class Room:
 
     num_tokens: int
     num_jobs: int
-    is_idle: bool  # nothing else to do: wait for the bell instead of looking again and again
 
 
 class Claimer:
@@ -106,13 +105,22 @@ class Claimer:
         return claimed
 
     def _run(self) -> None:
+        has_heard = False
         while (room := self._next_room()) is not None:
             try:
-                if not self.claim_once(room):
-                    self._pause(room)
+                has_heard = not self.claim_once(room) and self._listen(has_heard)
             except redis.RedisError as error:
                 log.warning("claiming is delayed", extra={"error": repr(error)})
                 time.sleep(_RETRY_PAUSE_S)
+
+    def _listen(self, has_heard: bool) -> bool:
+        """After a look at the queue that brought nothing: whether the bell rings before it is time for the next.
+
+        A busy worker listens as an idle one does. When the job rung for is too large for its room, others are rung for.
+        """
+        if has_heard and self._lease.pass_bell():
+            time.sleep(_PASS_PAUSE_S)
+        return self._lease.wait_for_bell(_BELL_WAIT_S)
 
     def _next_room(self) -> Room | None:
         """Waits for an offer; None when it is time to stop. An unanswered claim is repeated without one."""
@@ -120,9 +128,3 @@ class Claimer:
             self._changed.wait_for(lambda: self._is_stopping or self._room is not None or not self._is_answered)
             self._last_room = self._room or self._last_room
             return None if self._is_stopping else self._last_room
-
-    def _pause(self, room: Room) -> None:
-        if room.is_idle:
-            self._lease.wait_for_bell(_BELL_WAIT_S)
-        else:
-            time.sleep(_BUSY_PAUSE_S)

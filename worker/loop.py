@@ -131,7 +131,7 @@ class WorkerLoop:
         num_jobs = self._max_sequences - stats.num_running - stats.num_waiting
         if self.flags.is_draining or num_tokens <= 0 or num_jobs <= 0:
             return None
-        return Room(num_tokens, num_jobs, is_idle=not self._engine.has_work)
+        return Room(num_tokens, num_jobs)
 
     def _start(self, claimed: ClaimedJob) -> None:
         job = claimed.job

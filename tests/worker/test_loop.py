@@ -76,6 +76,7 @@ class Bench:
 
     def __init__(self, broker_url: str) -> None:
         self.pool = f"loop-{os.getpid()}-{next(_numbers)}"
+        self.client_url = broker_url
         self.client = connect(broker_url)
         self.queue = JobQueue(self.client, self.pool)
         self.lease = WorkerLease(connect(broker_url), self.pool, "w", 60_000)
@@ -109,7 +110,7 @@ class Bench:
 
     def claim(self) -> None:
         with contextlib.suppress(redis.RedisError):
-            self.claimer.claim_once(Room(num_tokens=1000, num_jobs=8, is_idle=True))
+            self.claimer.claim_once(Room(num_tokens=1000, num_jobs=8))
 
 
 @pytest.fixture
@@ -257,7 +258,7 @@ def test_news_of_a_loss_that_comes_late_does_not_touch_the_job_claimed_again(ben
 
 
 def test_one_offer_buys_one_claim(bench: Bench) -> None:
-    room = Room(num_tokens=1000, num_jobs=1, is_idle=True)
+    room = Room(num_tokens=1000, num_jobs=1)
     bench.claimer.start()
     bench.claimer.offer(room)
     first, second = bench.admit(), bench.admit()
@@ -270,7 +271,7 @@ def test_one_offer_buys_one_claim(bench: Bench) -> None:
 
 
 def test_an_offer_made_before_the_claimed_jobs_were_taken_does_not_count(bench: Bench) -> None:
-    room = Room(num_tokens=1000, num_jobs=1, is_idle=True)
+    room = Room(num_tokens=1000, num_jobs=1)
     bench.claimer.start()
     bench.claimer.offer(room)
     bench.admit()
@@ -298,6 +299,18 @@ def test_a_draining_worker_still_learns_what_an_unanswered_claim_gave_it(
 
     monkeypatch.setattr(bench.lease, "claim", lose_the_first_reply)
     bench.claimer.start()
-    bench.claimer.offer(Room(num_tokens=1000, num_jobs=8, is_idle=True))
+    bench.claimer.offer(Room(num_tokens=1000, num_jobs=8))
     assert [claimed.job.id for claimed in bench.claimer.take(30.0)] == [job_id]
+    bench.claimer.stop()
+
+
+def test_a_worker_that_has_heard_the_bell_for_a_job_too_large_for_it_rings_for_the_others(bench: Bench) -> None:
+    bench.claimer.start()
+    bench.claimer.offer(Room(num_tokens=3, num_jobs=8))
+    other = WorkerLease(connect(bench.client_url), bench.pool, "other", 60_000)
+    job_id = bench.admit(*range(1, 9))
+    wait_until(lambda: other.wait_for_bell(0.01), "the other worker hears of it")
+    bench.claimer.offer(Room(num_tokens=1000, num_jobs=8))
+    assert [claimed.job.id for claimed in bench.claimer.take(30.0)] == [job_id]
+    wait_until(lambda: not other.wait_for_bell(0.3), "the bell is silent when no job waits")
     bench.claimer.stop()

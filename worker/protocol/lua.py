@@ -8,6 +8,7 @@ import redis
 _FOLDER = Path(__file__).parent / "scripts"
 VERBS = (
     "admit", "claim", "renew", "publish_step", "finish", "cancel", "requeue", "requeue_expired", "watch", "rebuild",
+    "pass_bell",
 )  # fmt: skip
 
 

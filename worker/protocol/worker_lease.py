@@ -111,9 +111,13 @@ class WorkerLease:
         request = {"worker": self._name, "jobs": list(jobs), "is_leaving": is_leaving}
         return int(self._scripts.run("requeue", _pack(request)))
 
-    def wait_for_bell(self, timeout_s: float) -> None:
-        """Sleep until a job is admitted or the time is over."""
-        self._redis.blpop([self._prefix + "bell"], timeout=timeout_s)
+    def wait_for_bell(self, timeout_s: float) -> bool:
+        """Sleep until a job is admitted or the time is over. One ring wakes one worker."""
+        return self._redis.blpop([self._prefix + "bell"], timeout=timeout_s) is not None
+
+    def pass_bell(self) -> bool:
+        """Ring for the others, since the job rung for is none for this worker. False when no job waits any more."""
+        return bool(self._scripts.run("pass_bell"))
 
 
 def _claimed(row: list[Any]) -> ClaimedJob:
