@@ -9,8 +9,8 @@ SEED = 20
 WEIGHT_STD = 0.3
 
 
-def make_tiny_model(folder: Path, tokenizer_folder: Path) -> None:
-    """A two-layer Llama in float32 with SmolLM2's tokenizer, chat template and end token."""
+def make_tiny_model(folder: Path, tokenizer_folder: Path, dtype: str = "float32") -> None:
+    """A two-layer Llama with SmolLM2's tokenizer, chat template and end token."""
     import torch  # noqa: PLC0415  most tests do without
     from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM  # noqa: PLC0415
 
@@ -25,7 +25,7 @@ def make_tiny_model(folder: Path, tokenizer_folder: Path) -> None:
         bos_token_id=1,
         eos_token_id=2,
         pad_token_id=2,
-        dtype="float32",
+        dtype=dtype,
     )
     with torch.random.fork_rng():
         torch.manual_seed(SEED)
@@ -36,6 +36,7 @@ def make_tiny_model(folder: Path, tokenizer_folder: Path) -> None:
                     # Far wider than usual: attention and layers then sway the choice of the next token, which else
                     # repeats one token for ever.
                     torch.nn.init.normal_(weight, std=WEIGHT_STD)
+    model.to(getattr(torch, dtype))
     model.generation_config = GenerationConfig(bos_token_id=1, eos_token_id=2, pad_token_id=2)
     model.save_pretrained(folder)
     for name in TOKENIZER_FILES:

@@ -5,16 +5,26 @@ from pathlib import Path
 
 import pytest
 
+from tests.models import TINY_MODEL, make_tiny_model
 from tests.stack import Stack
 from worker.protocol.connection import connect
 from worker.protocol.queue import JobQueue
 
 SHORT_LEASES = {
+    "HEADRACE_DTYPE": "auto",
     "HEADRACE_LEASE_S": "3",
     "HEADRACE_WATCHER_GRACE_S": "4",
     "HEADRACE_PING_S": "0.5",
     "HEADRACE_WORKER_GRACE_S": "0",
 }
+
+
+@pytest.fixture(scope="session")
+def tiny_model_folder(tmp_path_factory: pytest.TempPathFactory, smollm2_folder: Path) -> Path:
+    """The tiny model in bfloat16: computed as users' models are, by the lean decoder."""
+    folder = tmp_path_factory.mktemp("models-in-bfloat16") / TINY_MODEL
+    make_tiny_model(folder, smollm2_folder, "bfloat16")
+    return folder
 
 
 @pytest.fixture(scope="module")

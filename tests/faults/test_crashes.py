@@ -18,6 +18,11 @@ def undisturbed_text(stack: Stack, num_tokens: int = LONG) -> str:
     return reader.text
 
 
+def test_what_is_broken_here_is_the_lean_decoder_in_bfloat16(stack: Stack) -> None:
+    arithmetic, dtype, *_ = queue_of(stack).snapshot().workers[0].fingerprint.split("/")
+    assert (arithmetic.startswith("lean"), dtype) == (True, "bfloat16")
+
+
 def test_the_stream_goes_on_when_its_worker_is_killed(stack: Stack) -> None:
     expected = undisturbed_text(stack)
     reader = chat(stack.url, chat_body(LONG)).wait_for_chunks(20)

@@ -15,6 +15,7 @@ from tests.stack import Stack
 from tests.streams import chat
 
 SETTINGS = {
+    "HEADRACE_DTYPE": "auto",
     "HEADRACE_LEASE_S": "2",
     "HEADRACE_WATCHER_GRACE_S": "6",
     "HEADRACE_RESUME_GRACE_S": "10",
