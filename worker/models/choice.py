@@ -2,6 +2,8 @@
 
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +13,22 @@ from transformers import AutoConfig
 from worker.engine.device import DTYPES, instruction_set, resolve_dtype
 from worker.kernels.cpu.library import Kernels
 from worker.kernels.dispatch import UnknownKernels, cpu_kernels
+from worker.kernels.interface import UnservedLayout
 from worker.models.checkpoint import Checkpoint, NoSafetensors
 from worker.models.decoder import LeanDecoder, PageFormat, RopeTable
 from worker.models.decoder_config import DecoderConfig, NotLean, decoder_config, rotary_frequencies
 from worker.models.decoder_weights import EMBEDDING, WeightPacker, check_names, linear_format, weight_names
 from worker.models.generic import GenericModel
-from worker.models.loader import end_ids, load_generation_config, load_model, load_tokenizer, weights_hash
-from worker.models.refusal import ModelRefused
+from worker.models.loader import (
+    LoadedModel,
+    end_ids,
+    load_generation_config,
+    load_model,
+    load_tokenizer,
+    weights_hash,
+)
+from worker.models.packing import Precision, packed_model
+from worker.models.refusal import ModelFails, ModelRefused
 from worker.protocol.configuration import BadSetting
 from worker.settings import WorkerSettings
 
@@ -26,6 +37,12 @@ logger = logging.getLogger("headrace.engine")
 QUANTIZATIONS = ("none", "int8", "int4")
 DTYPE_OF = {"BF16": torch.bfloat16, "F32": torch.float32, "F16": torch.float32}
 NUMERICS = 1  # of the lean path; goes up when its arithmetic changes
+GENERIC_NUMERICS = 2  # of the generic path over our kernels
+CPU = torch.device("cpu")
+
+
+class NotPacked(Exception):
+    """Our kernels do not compute this model on the generic path; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -47,25 +64,31 @@ def load_served_model(settings: WorkerSettings, path: str, device: torch.device)
     """
     if settings.quantization not in QUANTIZATIONS:
         raise BadSetting(f"HEADRACE_QUANTIZATION={settings.quantization!r}: expected {', '.join(QUANTIZATIONS)}")
-    generic_dtype = resolve_dtype(settings.dtype, device)
-    if device.type == "cpu":
+    torch_dtype = resolve_dtype(settings.dtype, device)
+    kernels = _kernels(settings) if device.type == "cpu" else None
+    if kernels is None:
+        reason = "it needs our CPU kernels"
+    else:
         try:
-            return _load_lean(settings, path)
+            return _load_lean(settings, path, kernels)
         except (NotLean, NoSafetensors) as error:
             reason = str(error)
-    else:
-        reason = "it runs on CPUs"
+    logger.info("the lean decoder does not compute this model: %s", reason)
+    if kernels is not None:
+        try:
+            return load_packed(settings, path, kernels)
+        except (NotPacked, UnservedLayout, ModelFails) as error:
+            reason = str(error)
+            logger.info("nor do our kernels: %s", reason)
     if settings.quantization != "none":
         raise BadSetting(f"HEADRACE_QUANTIZATION={settings.quantization}: not with this model: {reason}")
-    logger.info("the lean decoder does not compute this model: %s", reason)
-    return _load_generic(settings, path, device, generic_dtype)
+    return _load_on_torch(settings, path, device, torch_dtype)
 
 
-def _load_lean(settings: WorkerSettings, path: str) -> ServedModel:
+def _load_lean(settings: WorkerSettings, path: str, kernels: Kernels) -> ServedModel:
     started = time.monotonic()
     config = AutoConfig.from_pretrained(path)
     shape, rope = decoder_config(config), RopeTable(*rotary_frequencies(config))
-    kernels = _kernels(settings)
     checkpoint = Checkpoint(path)
     check_names(shape, checkpoint.names)
     dtype = _lean_dtype(settings.dtype, checkpoint)
@@ -86,26 +109,48 @@ def _load_lean(settings: WorkerSettings, path: str) -> ServedModel:
     )
 
 
-def _load_generic(settings: WorkerSettings, path: str, device: torch.device, dtype: torch.dtype) -> ServedModel:
+def load_packed(settings: WorkerSettings, path: str, kernels: Kernels) -> ServedModel:
+    """The generic path over our CPU kernels.
+
+    Raises NotPacked, UnservedLayout or ModelFails when plain torch may still serve the model, else as
+    load_served_model does.
+    """
+    if getattr(AutoConfig.from_pretrained(path), "quantization_config", None) is not None:
+        raise NotPacked("its weights are quantized")
+    loaded = load_model(path, CPU, torch.float32 if settings.dtype == "float32" else None)
+    stored = torch.bfloat16 if loaded.network.dtype == torch.bfloat16 else torch.float32
+    precision = Precision(DTYPES.get(settings.dtype, stored), settings.quantization)
+    arithmetic = f"generic{GENERIC_NUMERICS}-{kernels.isa}-{instruction_set(CPU)}"
+    fingerprint = _fingerprint(arithmetic, precision.dtype, precision.quantization, weights_hash(loaded.network))
+    with _named(path, loaded):
+        model = packed_model(loaded.network, kernels, settings.page_size, precision)
+    return ServedModel(model, loaded.network.config, loaded.tokenizer, loaded.end_token_ids, fingerprint)
+
+
+def _load_on_torch(settings: WorkerSettings, path: str, device: torch.device, dtype: torch.dtype) -> ServedModel:
     loaded = load_model(path, device, dtype)
-    try:
+    with _named(path, loaded):
         model = GenericModel(loaded.network, settings.page_size)
-    except ModelRefused as error:
-        raise ModelRefused(f"{path} ({type(loaded.network).__name__}) cannot be served: {error}") from error
     quantization = getattr(loaded.network.config, "quantization_config", None)
     method = "none" if quantization is None else str(getattr(quantization, "quant_method", "unknown"))
     fingerprint = _fingerprint(instruction_set(device), dtype, method, weights_hash(loaded.network))
     return ServedModel(model, loaded.network.config, loaded.tokenizer, loaded.end_token_ids, fingerprint)
 
 
-def _kernels(settings: WorkerSettings) -> Kernels:
+@contextmanager
+def _named(path: str, loaded: LoadedModel) -> Iterator[None]:
+    """A refusal from within tells which model is refused."""
     try:
-        kernels = cpu_kernels(settings.cpu_kernels, settings.threads)
+        yield
+    except ModelRefused as error:
+        raise type(error)(f"{path} ({type(loaded.network).__name__}) cannot be served: {error}") from error
+
+
+def _kernels(settings: WorkerSettings) -> Kernels | None:
+    try:
+        return cpu_kernels(settings.cpu_kernels, settings.threads)
     except UnknownKernels as error:
         raise BadSetting(f"HEADRACE_CPU_KERNELS={settings.cpu_kernels!r}: {error}") from error
-    if kernels is None:
-        raise NotLean("there are no CPU kernels")
-    return kernels
 
 
 def _lean_dtype(name: str, checkpoint: Checkpoint) -> torch.dtype:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from worker.kernels.cpu.library import Kernels
-from worker.kernels.cpu.linear import PackedLinear, format_for, huge_memory, panel_bytes
+from worker.kernels.cpu.linear import PackedLinear, PanelMemory, format_for
 from worker.kernels.cpu.structures import BF16, F32, INT4, INT8
 from worker.models.checkpoint import Checkpoint
 from worker.models.decoder_config import DecoderConfig, NotLean
@@ -65,8 +65,7 @@ class WeightPacker:
         self._checkpoint = checkpoint
         self._config = config
         self._format = weight_format
-        self._memory = huge_memory(sum(self._sizes()))
-        self._used = 0
+        self._memory = PanelMemory(kernels, self._layers())
 
     def pack(self) -> DecoderWeights:
         layers = []
@@ -128,10 +127,7 @@ class WeightPacker:
         return torch.stack([rows.view(-1, width, *rows.shape[1:]) for rows in panels], dim=1).flatten(0, 2)
 
     def _pack(self, weight: torch.Tensor, bias: torch.Tensor | None, wanted: int) -> PackedLinear:
-        weight_format = format_for(wanted, weight.shape[1])
-        packed = PackedLinear(self._kernels, _readable(weight), bias, weight_format, self._memory[self._used :])
-        self._used += _aligned(packed.panels.nbytes)
-        return packed
+        return self._memory.pack(weight, bias, format_for(wanted, weight.shape[1]))
 
     def _matrix(self, name: str) -> torch.Tensor:
         return _readable(self._checkpoint.tensor(name))
@@ -139,8 +135,8 @@ class WeightPacker:
     def _vector(self, name: str) -> torch.Tensor:
         return self._checkpoint.tensor(name).to(torch.float32, copy=True)
 
-    def _sizes(self) -> Iterator[int]:
-        """Bytes of all packed layers."""
+    def _layers(self) -> Iterator[tuple[int, int, int]]:
+        """The format, in_size and out_size of all packed layers."""
         config, padded = self._config, self._kernels.padded
         heads = (config.num_heads + 2 * config.num_kv_heads) * config.head_size
         shapes = [
@@ -150,9 +146,8 @@ class WeightPacker:
             (config.intermediate_size, config.hidden_size),
         ] * config.num_layers
         for in_size, out_size in shapes:
-            yield _aligned(panel_bytes(self._kernels, format_for(self._format, in_size), in_size, out_size))
-        head_format = format_for(self._head_format, config.hidden_size)
-        yield _aligned(panel_bytes(self._kernels, head_format, config.hidden_size, config.vocab_size))
+            yield format_for(self._format, in_size), in_size, out_size
+        yield format_for(self._head_format, config.hidden_size), config.hidden_size, config.vocab_size
 
 
 def linear_format(dtype: torch.dtype, quantization: str) -> int:
@@ -174,7 +169,3 @@ def _layer_names(config: DecoderConfig, index: int) -> set[str]:
 def _readable(weight: torch.Tensor) -> torch.Tensor:
     """`weight` in a type that the packing reads."""
     return weight if weight.dtype in (torch.float32, torch.bfloat16) else weight.float()
-
-
-def _aligned(size: int) -> int:
-    return -(-size // 64) * 64

@@ -24,20 +24,25 @@ class LoadedModel:
     end_token_ids: frozenset[int]
 
 
-def load_model(path: str, device: torch.device, dtype: torch.dtype) -> LoadedModel:
-    """Reads everything from a folder or hub id. Raises ModelRefused or OSError."""
+def load_model(path: str, device: torch.device, dtype: torch.dtype | None) -> LoadedModel:
+    """Reads everything from a folder or hub id; weights in the type they are stored in where `dtype` is absent.
+
+    Raises ModelRefused or OSError.
+    """
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
     started = time.monotonic()
     config = AutoConfig.from_pretrained(path)
     check_config(path, config, _model_class(path, config))
     placement = {} if device.type == "cpu" else {"device_map": {"": device}}
-    network = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation=HOOK, **placement).eval()
+    network = AutoModelForCausalLM.from_pretrained(
+        path, dtype=dtype or "auto", attn_implementation=HOOK, **placement
+    ).eval()
     tokenizer = load_tokenizer(path)
     num_parameters = sum(parameter.numel() for parameter in network.parameters())
     logger.info(
         "loaded %s: %s, %.2f billion parameters, %s on %s, %.1f s",
-        path, type(network).__name__, num_parameters / 1e9, dtype, device, time.monotonic() - started,
+        path, type(network).__name__, num_parameters / 1e9, network.dtype, device, time.monotonic() - started,
     )  # fmt: skip
     return LoadedModel(network, tokenizer, end_token_ids(network, tokenizer))
 

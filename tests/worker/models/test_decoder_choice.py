@@ -123,7 +123,7 @@ def test_given_a_quantization_then_it_is_in_the_fingerprint_and_an_unknown_one_i
 
 
 def test_given_a_quantization_on_the_generic_path_then_it_is_refused(folder: Path) -> None:
-    with pytest.raises(BadSetting, match="HEADRACE_QUANTIZATION=int8: not with this model: there are no CPU kernels"):
+    with pytest.raises(BadSetting, match="HEADRACE_QUANTIZATION=int8: not with this model: it needs our CPU kernels"):
         serve(folder, quantization="int8", cpu_kernels="none")
 
 

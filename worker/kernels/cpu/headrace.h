@@ -109,6 +109,12 @@ HR_API void hr_pack_linear(hr_crew* crew, int64_t format, const void* source, in
 // y [rows, out_size] from x [rows, in_size]; strides count elements between rows.
 HR_API void hr_linear_forward(hr_crew* crew, const hr_linear* linear, const float* x, int64_t x_stride, int64_t rows,
                        float* y, int64_t y_stride);
+// Rows `indices` [rows] of the weight matrix as floats: out [rows, in_size].
+HR_API void hr_unpack_rows(hr_crew* crew, const hr_linear* linear, const int64_t* indices, int64_t rows, float* out);
+
+// y = x / rms(x) * weight for each of x [rows, size].
+HR_API void hr_rms_norm(hr_crew* crew, const float* x, int64_t rows, int64_t size, const float* weight, float epsilon,
+                        float* y);
 
 HR_API int64_t hr_page_bytes_of_keys(const hr_kv_layout* layout);
 HR_API int64_t hr_page_bytes_of_values(const hr_kv_layout* layout);

@@ -1,7 +1,7 @@
 """The compiled kernels as Python calls them: one library, one crew of threads."""
 
 import ctypes
-from ctypes import POINTER, c_int64, c_uint64, c_void_p
+from ctypes import POINTER, c_float, c_int64, c_uint64, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "hr_linear_bytes": (c_int64, [c_int64] * 3),
     "hr_pack_linear": (None, [c_void_p, c_int64, c_void_p, c_int64, c_int64, c_int64, c_void_p]),
     "hr_linear_forward": (None, [c_void_p, POINTER(Linear), c_void_p, c_int64, c_int64, c_void_p, c_int64]),
+    "hr_unpack_rows": (None, [c_void_p, POINTER(Linear), c_void_p, c_int64, c_void_p]),
+    "hr_rms_norm": (None, [c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_float, c_void_p]),
     "hr_page_bytes_of_keys": (c_int64, [POINTER(KVLayout)]),
     "hr_page_bytes_of_values": (c_int64, [POINTER(KVLayout)]),
     "hr_write_kv": (None, [c_void_p, POINTER(KVLayout), POINTER(Batch), c_void_p, c_void_p, Pages]),
