@@ -15,6 +15,7 @@ from api.routes import (
     chat_completions,
     completions,
     health,
+    messages,
     models,
     responses,
     responses_websocket,
@@ -53,6 +54,7 @@ def create_app(settings: ApiSettings | None = None) -> Flask:
     for blueprint in (
         chat_completions.routes,
         completions.routes,
+        messages.routes,
         responses.routes,
         responses_websocket.routes,
         models.routes,
@@ -80,7 +82,7 @@ def _begin() -> Response | None:
 
 
 def _finish(response: Response) -> Response:
-    response.headers["x-request-id"] = g.get("request_id", "")
+    response.headers["x-request-id"] = response.headers["request-id"] = g.get("request_id", "")
     if "began_s" in g:
         response.headers["openai-processing-ms"] = str(round((time.monotonic() - g.began_s) * 1000))
     response.headers["openai-version"] = _VERSION

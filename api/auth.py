@@ -59,6 +59,11 @@ def parse_api_keys(text: str) -> ApiKeys:
     return ApiKeys(tenant_by_digest)
 
 
+def credentials(authorization: str | None, bare_key: str | None) -> str | None:
+    """The Authorization header; Anthropic's clients send the key alone, as x-api-key."""
+    return authorization or (None if bare_key is None else f"Bearer {bare_key}")
+
+
 def _bearer_token(authorization: str) -> str | None:
     scheme, _, token = authorization.strip().partition(" ")
     return token.strip() if scheme.lower() == "bearer" else None

@@ -11,6 +11,16 @@ from werkzeug.exceptions import HTTPException
 INVALID_REQUEST = "invalid_request_error"
 RATE_LIMIT = "rate_limit_error"
 SERVER_ERROR = "server_error"
+ANTHROPIC_PATH = "/v1/messages"  # errors there, and below, have Anthropic's envelope
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
 CLOSE = {"Connection": "close"}  # for answers to a body that was not read to its end
 NO_RETRY = {"x-should-retry": "false"}  # clients repeat every 409, 429 and 5xx unless told not to
 
@@ -42,6 +52,11 @@ class ApiError(Exception):
         """OpenAI's envelope, always with its four keys and always text that JSON can carry."""
         fields = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
         return {"error": {key: value and _printable(value) for key, value in fields.items()}}
+
+    def anthropic_body(self) -> dict[str, object]:
+        usual = "api_error" if self.status >= 500 else INVALID_REQUEST
+        kind = _ANTHROPIC_TYPES.get(self.status, usual)
+        return {"type": "error", "error": {"type": kind, "message": _printable(self.message)}}
 
 
 def _printable(text: str) -> str:
@@ -132,8 +147,11 @@ def _retry_after(seconds: float) -> dict[str, str]:
 
 
 def error_response(error: ApiError) -> Response:
+    """In the envelope of the API that the request's path belongs to."""
+    is_anthropic = request.path == ANTHROPIC_PATH or request.path.startswith(ANTHROPIC_PATH + "/")
+    body = error.anthropic_body() if is_anthropic else error.body()
     return Response(
-        msgspec.json.encode(error.body()), status=error.status, headers=error.headers, content_type="application/json"
+        msgspec.json.encode(body), status=error.status, headers=error.headers, content_type="application/json"
     )
 
 

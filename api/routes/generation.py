@@ -9,6 +9,7 @@ from flask import Response, request
 from msgspec.structs import replace
 
 from api import errors
+from api.auth import credentials
 from api.pipeline.normalize import used_tier
 from api.pipeline.parse import UncheckedRequest, parse_json, read_body
 from api.pipeline.prepare import PreparedRequest
@@ -32,7 +33,7 @@ _MAX_KEY_CHARS = 256
 def read_request() -> tuple[UncheckedRequest, str]:
     """The request's JSON object and its tenant, after the checks that cost nothing. Raises ApiError."""
     shared = services()
-    tenant = shared.keys.tenant_of(request.headers.get("Authorization"))
+    tenant = shared.keys.tenant_of(credentials(request.headers.get("Authorization"), request.headers.get("x-api-key")))
     body = read_body(request.environ, shared.settings.max_body_bytes, shared.settings.body_timeout_s)
     return parse_json(body, request.headers.get("Content-Type")), tenant
 
