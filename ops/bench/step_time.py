@@ -25,7 +25,7 @@ from worker.engine.ragged_batch import RaggedBatch, RaggedRow, build_batch
 from worker.kernels.cpu.library import Kernels
 from worker.kernels.cpu.linear import huge_memory
 from worker.kernels.dispatch import cpu_kernels
-from worker.models.choice import ServedModel, load_served_model
+from worker.models.choice import ServedModel, load_packed, load_served_model
 from worker.models.decoder import LeanDecoder
 from worker.protocol.model_identity import resolve_model
 from worker.settings import WorkerSettings
@@ -48,13 +48,14 @@ class Sizes:
 def measure(folder: str, settings: WorkerSettings, sizes: Sizes) -> list[Timing]:
     """Times both paths on the model in `folder`."""
     set_threads(settings.threads)
-    pages_each = -(-max(sizes.context, sizes.prefill) // PAGE_SIZE)
-    lean, generic = (
-        _model(folder, settings, kernels, max(BATCHES) * pages_each) for kernels in (settings.cpu_kernels, "none")
-    )
     kernels = cpu_kernels(settings.cpu_kernels, settings.threads)
+    lean = load_served_model(settings, folder, CPU)
     if kernels is None or not isinstance(lean.model, LeanDecoder):
         raise SystemExit("there is no lean decoder to measure here")
+    generic = load_packed(settings, folder, kernels)
+    pages_each = -(-max(sizes.context, sizes.prefill) // PAGE_SIZE)
+    for served in (lean, generic):
+        served.model.allocate(max(BATCHES) * pages_each)
     bytes_per_s = _read_rate(kernels)
     timings = []
     for count in BATCHES:
@@ -66,13 +67,6 @@ def measure(folder: str, settings: WorkerSettings, sizes: Sizes) -> list[Timing]
     prefill = build_batch([row], PAGE_SIZE, CPU)
     timings.append(_compare(f"prefill, {sizes.prefill} tokens", lean, generic, prefill, sizes.repetitions, None))
     return timings
-
-
-def _model(folder: str, settings: WorkerSettings, kernels: str, num_pages: int) -> ServedModel:
-    changed = WorkerSettings(threads=settings.threads, page_size=PAGE_SIZE, device="cpu", cpu_kernels=kernels)
-    served = load_served_model(changed, folder, CPU)
-    served.model.allocate(num_pages)
-    return served
 
 
 def _decode_batch(count: int, context: int, pages_each: int) -> RaggedBatch:
@@ -118,7 +112,8 @@ def main() -> None:
     options = parser.parse_args()
     folder = options.folder or resolve_model("")[0]
     sizes = Sizes(64, 64, 1) if options.quick else Sizes(256, 512, 7)
-    timings = measure(folder, WorkerSettings(threads=options.threads), sizes)
+    settings = WorkerSettings(threads=options.threads, page_size=PAGE_SIZE, device="cpu")
+    timings = measure(folder, settings, sizes)
     if options.json:
         sys.stdout.buffer.write(msgspec.json.encode(timings))
     else:
