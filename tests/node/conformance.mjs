@@ -45,7 +45,7 @@ const failing = {
   messages: () => client.chat.completions.create({ ...chat, messages: [] }),
   model: () => client.chat.completions.create({ ...chat, model: "gpt-7", stream: true }),
   context: () => client.completions.create({ ...completion, prompt: "long ".repeat(400) }),
-  unserved: () => client.chat.completions.create({ ...chat, n: 2 }),
+  unserved: () => client.chat.completions.create({ ...chat, prediction: { type: "content", content: "x" } }),
 };
 seen.errors = {};
 for (const [name, call] of Object.entries(failing)) {

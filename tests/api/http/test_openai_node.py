@@ -53,7 +53,7 @@ def test_the_sdk_for_node_sees_what_it_expects(seen: dict[str, Any]) -> None:
             "messages": [*invalid, "messages", None],
             "model": ["NotFoundError", 404, "invalid_request_error", "model", "model_not_found"],
             "context": [*invalid, "prompt", "context_length_exceeded"],
-            "unserved": [*invalid, "n", "unsupported_parameter"],
+            "unserved": [*invalid, "prediction", "unsupported_parameter"],
         },
         "stopped": {"role": "assistant", "content": ""},
     }
