@@ -21,9 +21,7 @@ class WorkerSettings:
         "auto",
         "auto, float32 or bfloat16; auto: as stored, but on plain torch only what the device computes fast",
     )
-    quantization: str = setting(
-        "QUANTIZATION", "none", "weights on the CPU: none, int8 or int4; models of the lean decoder only"
-    )
+    quantization: str = setting("QUANTIZATION", "none", "weights on the CPU: none, int8 or int4; with our own kernels")
     cpu_kernels: str = setting(
         "CPU_KERNELS", "auto", "our own CPU kernels: auto, amx, avx512bf16, avx512, avx2, or none for plain torch"
     )
