@@ -43,7 +43,7 @@ class RowParams:
         if mask is None:
             return
         num_words = -(-vocab_size // MASK_BITS)
-        if mask.dtype != torch.int32 or mask.shape != (num_words,):
+        if mask.dtype != torch.int32 or mask.shape != (num_words,) or not mask.is_contiguous():
             raise ValueError(f"a mask of {vocab_size} tokens is int32 [{num_words}], not {mask.dtype} {[*mask.shape]}")
 
 

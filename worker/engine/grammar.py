@@ -85,6 +85,8 @@ class GrammarRoom:
 
     def made(self, wait_s: float) -> dict[str, Future[list[AnswerGrammar]]]:
         """What is ready by now, each told once; waits so long for the first where nothing is."""
+        if not self._coming:  # as in nearly every step
+            return {}
         wait(self._coming.values(), wait_s, FIRST_COMPLETED)
         ready = {job_id: coming for job_id, coming in self._coming.items() if coming.done()}
         for job_id in ready:

@@ -124,7 +124,7 @@ def load_packed(settings: WorkerSettings, path: str, kernels: Kernels) -> Served
     fingerprint = _fingerprint(arithmetic, precision.dtype, precision.quantization, weights_hash(loaded.network))
     with _named(path, loaded):
         model = packed_model(loaded.network, kernels, settings.page_size, precision)
-    return ServedModel(model, loaded.network.config, loaded.tokenizer, loaded.end_token_ids, fingerprint)
+    return ServedModel(model, loaded.network.config, loaded.tokenizer, loaded.end_token_ids, fingerprint, kernels)
 
 
 def _load_on_torch(settings: WorkerSettings, path: str, device: torch.device, dtype: torch.dtype) -> ServedModel:

@@ -188,6 +188,7 @@ def test_a_mask_is_for_its_own_row_and_logprobs_do_not_know_it(draws: Draws) -> 
         (mask_of([], 8), "the model, the bans and the mask leave no token to draw"),
         (mask_of([1], 64), "ValueError: a mask of 8 tokens is int32 [1], not torch.int32 [2]"),
         (mask_of([1], 8).float(), "ValueError: a mask of 8 tokens is int32 [1], not torch.float32 [1]"),
+        (mask_of([1], 8)[None], "ValueError: a mask of 8 tokens is int32 [1], not torch.int32 [1, 1]"),
     ],
 )
 def test_a_mask_that_allows_nothing_or_does_not_fit_fails_its_row_alone(

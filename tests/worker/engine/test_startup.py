@@ -1,6 +1,7 @@
 """From settings to an engine: sizes, limits, end tokens, fingerprint, and settings that cannot be used."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ import torch
 from tests.worker.engine.doubles import make_job, run
 from tests.worker.models.families import config_of, make_network, save
 from worker.engine import device
+from worker.engine.draw import Draw, RowParams, SamplingFailed
+from worker.engine.sampler import sample
 from worker.engine.startup import load_engine
+from worker.kernels.cpu.library import Kernels
 from worker.models.loader import end_token_ids, load_model, weights_hash
 from worker.models.refusal import ModelRefused
 from worker.protocol.configuration import BadSetting
@@ -76,6 +80,30 @@ def test_a_model_refused_in_the_probe_is_refused_by_name(tmp_path: Path, smollm2
         ModelRefused, match=r"bert \(BertLMHeadModel\) cannot be served: its attention also looks ahead"
     ):
         load_engine(cpu_settings(), str(folder))
+
+
+@pytest.mark.parametrize("family", ["Llama", "GPTNeoX"])
+@pytest.mark.parametrize("kernels", ["auto", "none"])
+def test_the_kernels_that_compute_a_model_draw_its_tokens(
+    tmp_path: Path, smollm2_folder: Path, monkeypatch: pytest.MonkeyPatch, family: str, kernels: str
+) -> None:
+    from transformers import AutoTokenizer  # noqa: PLC0415
+
+    drawn_with = []
+
+    def spy(logits: torch.Tensor, rows: Sequence[RowParams], used: Kernels | None) -> list[Draw | SamplingFailed]:
+        drawn_with.append("none" if used is None else "auto")
+        return sample(logits, rows, used)
+
+    monkeypatch.setattr("worker.engine.engine.sample", spy)
+    tokenizer = AutoTokenizer.from_pretrained(smollm2_folder)
+    engine = load_engine(
+        cpu_settings(cpu_kernels=kernels, max_context=64),
+        str(save(make_network(config_of(family)), tokenizer, tmp_path / family)),
+    )
+    engine.add(make_job([5, 6, 7], max_tokens=2))
+    run(engine)
+    assert drawn_with == [kernels] * 2
 
 
 def test_the_fingerprint_tells_weights_types_and_nothing_else_apart(tiny_model_folder: Path) -> None:
