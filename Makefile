@@ -25,7 +25,7 @@ PIP := $(BIN)/python -m pip install
 run: install
 	@exec $(BIN)/headrace up
 
-test: check tests/node/node_modules/.installed
+test: check tests/node/node_modules/.installed $(VENV)/openai2/.installed
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 check: install-dev
@@ -70,4 +70,10 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 # Node.js itself is among the packages for development, so the machine needs none of its own.
 tests/node/node_modules/.installed: tests/node/package-lock.json $(VENV)/.installed-dev
 	cd tests/node && PATH="$(abspath $(BIN)):$$PATH" npm ci --no-audit --no-fund
+	@touch $@
+
+# Tools that still use version 2 of OpenAI's SDK have an environment of their own: it cannot be installed beside 3.
+$(VENV)/openai2/.installed: tests/openai2/requirements.txt $(VENV)/.created
+	$(BIN)/python -m venv $(VENV)/openai2
+	$(VENV)/openai2/bin/python -m pip install -r tests/openai2/requirements.txt
 	@touch $@
