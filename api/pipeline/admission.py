@@ -61,9 +61,12 @@ class AdmissionControl:
         return self._judged(admission)
 
     def snapshot(self) -> Snapshot:
-        """The queue as it was at most a quarter of a second ago. Raises ApiError 503 when the broker is away."""
+        """The queue as it was at most a quarter of a second ago. Raises ApiError 503 when the broker is away.
+
+        That nobody serves is looked up anew: another process may have said by now that somebody does.
+        """
         now_s = time.monotonic()
-        if self._snapshot is None or now_s - self._taken_s > _FRESH_S:
+        if self._snapshot is None or now_s - self._taken_s > _FRESH_S or not self._snapshot.workers:
             try:
                 self._snapshot = self._queue.snapshot()
             except redis.RedisError as error:
