@@ -14,9 +14,11 @@ from api.pipeline.served_model import load_served_model
 from api.routes import (
     chat_completions,
     completions,
+    embeddings,
     health,
     messages,
     models,
+    openapi,
     responses,
     responses_websocket,
     tokens,
@@ -59,6 +61,8 @@ def create_app(settings: ApiSettings | None = None) -> Flask:
         responses_websocket.routes,
         models.routes,
         tokens.routes,
+        embeddings.routes,
+        openapi.routes,
         health.routes,
         websocket.routes,
     ):

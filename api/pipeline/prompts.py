@@ -9,23 +9,23 @@ MAX_PROMPTS = 128
 Prompt = str | tuple[int, ...]  # text, or token ids
 
 
-def check_prompts(raw: str | list[Any] | None) -> tuple[Prompt, ...]:
+def check_prompts(raw: str | list[Any] | None, param: str = "prompt") -> tuple[Prompt, ...]:
     """A string, a list of strings, a list of token ids or a list of such lists, in the order of the choices.
 
     Raises ApiError 400. How large a token id may be depends on the model and is checked later.
     """
     if raw is None:
-        raise bad_request("You must provide the parameter 'prompt'.", "prompt")
+        raise bad_request(f"You must provide the parameter '{param}'.", param)
     if isinstance(raw, str):
         return (raw,)
     if not raw:
-        raise bad_request("'prompt' must not be an empty list.", "prompt")
+        raise bad_request(f"'{param}' must not be an empty list.", param)
     if _is_number(raw[0]):
-        return (_check_token_ids(raw, "prompt"),)
+        return (_check_token_ids(raw, param),)
     if len(raw) > MAX_PROMPTS:
-        raise bad_request(f"'prompt' may hold at most {MAX_PROMPTS} prompts, but it holds {len(raw)}.", "prompt")
+        raise bad_request(f"'{param}' may hold at most {MAX_PROMPTS} prompts, but it holds {len(raw)}.", param)
     kind = str if isinstance(raw[0], str) else list
-    return tuple(_check_prompt(item, kind, f"prompt[{i}]") for i, item in enumerate(raw))
+    return tuple(_check_prompt(item, kind, f"{param}[{i}]") for i, item in enumerate(raw))
 
 
 def _check_prompt(item: Any, kind: type, param: str) -> Prompt:

@@ -27,8 +27,6 @@ from worker.protocol.job import Job
 
 logger = logging.getLogger("headrace.engine")
 
-IDLE_WAIT_S = 0.02  # for a grammar that is being made, when there is nothing else to do
-
 
 @dataclass(frozen=True)
 class EngineConfig:
@@ -212,7 +210,7 @@ class Engine:
     def _take_grammars(self) -> None:
         """Begins the jobs whose grammars are made by now."""
         is_idle = not (self._scheduler.running or self._scheduler.waiting or self._terminals)
-        for job_id, made in self._grammars.made(IDLE_WAIT_S if is_idle else 0).items():
+        for job_id, made in self._grammars.made(is_idle).items():
             held = self._jobs[job_id]
             try:
                 held.begin_grammars(made.result())

@@ -14,6 +14,8 @@ from llguidance import LLMatcher, LLTokenizer
 
 from worker.engine.draw import MASK_BITS
 
+IDLE_WAIT_S = 0.02
+
 
 class GrammarFailed(Exception):
     """The grammar cannot be followed (further); the message says why."""
@@ -83,11 +85,11 @@ class GrammarRoom:
         if coming is not None:
             coming.cancel()
 
-    def made(self, wait_s: float) -> dict[str, Future[list[AnswerGrammar]]]:
-        """What is ready by now, each told once; waits so long for the first where nothing is."""
+    def made(self, is_idle: bool) -> dict[str, Future[list[AnswerGrammar]]]:
+        """What is ready by now, each told once. With nothing else to do it waits a little for the first."""
         if not self._coming:  # as in nearly every step
             return {}
-        wait(self._coming.values(), wait_s, FIRST_COMPLETED)
+        wait(self._coming.values(), IDLE_WAIT_S if is_idle else 0, FIRST_COMPLETED)
         ready = {job_id: coming for job_id, coming in self._coming.items() if coming.done()}
         for job_id in ready:
             del self._coming[job_id]
