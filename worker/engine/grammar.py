@@ -67,17 +67,21 @@ def grammar_maker(tokenizer: Any, vocab_size: int, end_token_ids: frozenset[int]
 
 
 class GrammarRoom:
-    """Makes grammars and computes masks on a thread of its own: both run while the engine computes."""
+    """Makes grammars and computes masks, each on a thread of its own: both run while the engine computes.
+
+    A large grammar takes a second to make. The masks of the others, which a step waits for, do not stand behind it.
+    """
 
     def __init__(self, make_grammar: MakeGrammar | None, vocab_size: int) -> None:
         self._make_grammar = make_grammar
         self._num_words = -(-vocab_size // MASK_BITS)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammar")
+        self._maker = ThreadPoolExecutor(1, thread_name_prefix="grammar-maker")
+        self._masker = ThreadPoolExecutor(1, thread_name_prefix="grammar-masks")
         self._coming: dict[str, Future[list[AnswerGrammar]]] = {}
 
     def order(self, job_id: str, grammar: str, num_choices: int) -> None:
         """Begins to make a job's grammars, one for each choice; see `made`."""
-        self._coming[job_id] = self._thread.submit(self._make, grammar, num_choices)
+        self._coming[job_id] = self._maker.submit(self._make, grammar, num_choices)
 
     def forget(self, job_id: str) -> None:
         """Harmless when nothing is ordered."""
@@ -97,7 +101,7 @@ class GrammarRoom:
 
     def start_masks(self, grammars: Sequence[AnswerGrammar]) -> "Future[torch.Tensor]":
         """int32 [grammars, words], see RowParams. The grammars must not change before it is done."""
-        return self._thread.submit(self._masks, [grammar.matcher for grammar in grammars])
+        return self._masker.submit(self._masks, [grammar.matcher for grammar in grammars])
 
     def _make(self, grammar: str, num_choices: int) -> list[AnswerGrammar]:
         if self._make_grammar is None:

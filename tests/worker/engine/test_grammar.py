@@ -1,6 +1,7 @@
 """Grammars: which tokens may come next, and what is known from the tokens alone."""
 
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from worker.engine.grammar import AnswerGrammar, GrammarFailed, GrammarRoom, Mak
 
 VOCAB_SIZE = 49152 + 40  # models pad their vocabularies
 END = 2
+DEADLINE_S = 30.0
 ABC = LLMatcher.grammar_from_regex("[ab]{2}c?")
 
 
@@ -53,6 +55,23 @@ def test_each_mask_has_the_tokens_that_may_come_next(make: MakeGrammar, tokenize
     grammars = [push(make(ABC), [tokenizer.convert_tokens_to_ids(letter) for letter in text]) for text in texts]
     masks = GrammarRoom(make, VOCAB_SIZE).start_masks(grammars).result()
     assert [allowed(mask) for mask in masks] == [may_follow(tokenizer, text) for text in texts]
+
+
+def test_masks_do_not_wait_for_a_grammar_that_is_being_made(make: MakeGrammar) -> None:
+    may_go_on = threading.Event()
+
+    def make_slowly(grammar: str) -> AnswerGrammar:
+        assert may_go_on.wait(DEADLINE_S)
+        return make(grammar)
+
+    room = GrammarRoom(make_slowly, VOCAB_SIZE)
+    room.order("job", ABC, 2)
+    assert room.start_masks([make(ABC)]).result(DEADLINE_S).shape == (1, -(-VOCAB_SIZE // MASK_BITS))
+    assert room.made(is_idle=True) == {}
+    may_go_on.set()
+    while not (made := room.made(is_idle=True)):
+        pass
+    assert len(made["job"].result()) == 2
 
 
 def test_a_grammar_is_complete_when_nothing_may_follow(make: MakeGrammar, tokenizer: Any) -> None:
