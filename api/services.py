@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from flask import current_app
+from flask import current_app, request
 
-from api.auth import ApiKeys, parse_api_keys
+from api.auth import ApiKeys, credentials, parse_api_keys
 from api.metrics import ApiMetrics
 from api.pipeline.admission import AdmissionControl
 from api.pipeline.served_model import ServedModel
@@ -56,3 +56,9 @@ def services() -> Services:
     """The services of the app that handles the current request."""
     found: Services = current_app.extensions["headrace"]
     return found
+
+
+def tenant_of_request() -> str:
+    """Whose key the current request carries. Raises ApiError 401."""
+    found = credentials(request.headers.get("Authorization"), request.headers.get("x-api-key"))
+    return services().keys.tenant_of(found)

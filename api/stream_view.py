@@ -11,6 +11,7 @@ class AnswerFormat(msgspec.Struct, frozen=True, omit_defaults=True):
     reasoning: str = ""  # "open": it begins with thoughts; "marked": so it does where it says so itself
     tools: str = ""  # how tool calls are written: tagged, mistral or bare
     tool_names: tuple[str, ...] = ()  # functions that may be called
+    is_single: bool = False  # calls after the first are left out
     is_legacy: bool = False  # the one call is told as a `function_call`, as clients knew it before tools
 
 

@@ -57,6 +57,7 @@ class AnswerStyle:
             reasoning=reasoning,
             tools=self.tools.reader if use.callable else "",
             tool_names=tuple(tool.name for tool in use.callable),
+            is_single=bool(use.callable) and not use.is_parallel,
             is_legacy=use.is_legacy and bool(use.callable),
         )
         shown = self.hidden_ids if use.callable or reasoning else ()

@@ -17,6 +17,7 @@ from api.settings import ApiSettings
 from api.stream_view import StreamView
 from worker.protocol.job import Job, mint_job_id
 
+MAX_ECHOED_LOGPROBS = 32_768  # tokens; an answer that tells of them has some 10 MB
 COMPLETION_MAX_TOKENS = 16  # OpenAI's default
 
 
@@ -97,9 +98,21 @@ def prepare_completion(
     check_model(valid.model, model)
     check_generation_ids(valid.generation, model)
     prompts = encode_prompts(valid, model)
+    _check_echo(valid, sum(map(len, prompts)))
     plan = model.style.plan_text(valid.structure)
     draft = _Draft("completions", valid.generation, model, tenant, settings, plan)
     return _finish(draft, prompts, COMPLETION_MAX_TOKENS, echoed_texts(valid, model))
+
+
+def _check_echo(valid: ValidCompletionRequest, num_prompt_tokens: int) -> None:
+    """Each choice tells of its whole prompt again. Raises ApiError 400."""
+    num_told = num_prompt_tokens * valid.generation.n
+    if valid.echo and valid.generation.logprobs is not None and num_told > MAX_ECHOED_LOGPROBS:
+        message = (
+            f"'echo' with 'logprobs' may tell of {MAX_ECHOED_LOGPROBS} prompt tokens in all choices together, "
+            f"but this request asks for {num_told}."
+        )
+        raise bad_request(message, "echo")
 
 
 def check_generation_ids(generation: Generation, model: ServedModel) -> None:

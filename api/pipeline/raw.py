@@ -19,6 +19,7 @@ from api.pipeline.tools import RawFunction, RawTool, RawToolChoice
 RawT = TypeVar("RawT", bound=msgspec.Struct)
 
 TokenId = Annotated[int, Meta(ge=0)]  # how large it may be depends on the model
+MAX_COUNT = 2**53  # of tokens: far more than any context, and every client can write it
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 ServiceTier = Literal["auto", "default", "priority", "fast", "scale", "flex", "batch"]
 
@@ -45,7 +46,7 @@ class RawRequest(msgspec.Struct, kw_only=True):
     stop_token_ids: list[TokenId] | None = None
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
-    min_tokens: Annotated[int, Meta(ge=0)] | None = None
+    min_tokens: Annotated[int, Meta(ge=0, le=MAX_COUNT)] | None = None
     response_format: RawResponseFormat | None = None
     structured_outputs: RawStructuredOutputs | None = None
     guided_json: dict[str, Any] | str | None = None
@@ -89,6 +90,8 @@ def convert(request: UncheckedRequest, kind: type[RawT]) -> RawT:
     """Raises ApiError 400 that names the field of the wrong type."""
     try:
         return msgspec.convert(request, kind)
+    except RecursionError:
+        raise bad_request("The JSON of the request body is nested too deeply.") from None
     except msgspec.ValidationError as error:
         raise _type_error(str(error)) from None
 

@@ -129,10 +129,16 @@ def _messages(instructions: str | None, items: Sequence[Item]) -> Iterator[dict[
             _join(message, addition)
             continue
         if message is not None:
-            yield message
+            yield _whole(message)
         message = addition
     if message is not None:
-        yield message
+        yield _whole(message)
+
+
+def _whole(message: dict[str, Any]) -> dict[str, Any]:
+    """Joined once: a request may have very many short items."""
+    parts = message.pop("parts", None)
+    return message if parts is None else {**message, "content": "\n\n".join(parts)}
 
 
 def _addition(item: Item) -> dict[str, Any]:
@@ -160,11 +166,11 @@ def _belong_together(message: dict[str, Any], addition: dict[str, Any]) -> bool:
 
 def _join(message: dict[str, Any], addition: dict[str, Any]) -> None:
     if message["role"] == "system":
-        message["content"] += "\n\n" + addition["content"]
+        message.setdefault("parts", [message["content"]]).append(addition["content"])
         return
     message["content"] += addition["content"]
     if "tool_calls" in addition:
-        message["tool_calls"] = message.get("tool_calls", []) + addition["tool_calls"]
+        message.setdefault("tool_calls", []).extend(addition["tool_calls"])
 
 
 def _text_of(content: str | list[Item]) -> str:

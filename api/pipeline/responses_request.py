@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from api.errors import bad_request, unsupported_parameter
 from api.pipeline.parse import UncheckedRequest
-from api.pipeline.raw import convert
+from api.pipeline.raw import MAX_COUNT, convert
 from api.pipeline.responses_items import Item, RawItem, check_input, refuse_unserved_items
 from api.pipeline.unserved import ABSENT, EMPTY_LIST, EMPTY_OBJECT, Unserved, refuse_unserved
 from worker.protocol.job import RANDOM_HEX_DIGITS
@@ -65,6 +65,9 @@ class RawText(msgspec.Struct):
     verbosity: str | None = None
 
 
+ShortText = Annotated[str, Meta(max_length=512)]  # kept with the response
+
+
 class RawResponseRequest(msgspec.Struct, kw_only=True):
     model: str | None = None
     input: str | list[RawItem] | None = None
@@ -78,8 +81,8 @@ class RawResponseRequest(msgspec.Struct, kw_only=True):
     metadata: dict[str, str] | None = None
     include: list[str] | None = None
     truncation: Literal["auto", "disabled"] | None = None
-    max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
-    max_tool_calls: Annotated[int, Meta(ge=1)] | None = None
+    max_output_tokens: Annotated[int, Meta(ge=1, le=MAX_COUNT)] | None = None
+    max_tool_calls: Annotated[int, Meta(ge=1, le=MAX_COUNT)] | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
@@ -89,9 +92,9 @@ class RawResponseRequest(msgspec.Struct, kw_only=True):
     text: RawText | None = None
     reasoning: RawReasoning | None = None
     service_tier: str | None = None
-    user: str | None = None
-    safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
+    user: ShortText | None = None
+    safety_identifier: ShortText | None = None
+    prompt_cache_key: ShortText | None = None
     prompt_cache_retention: str | None = None
 
 

@@ -42,6 +42,8 @@ def _check_kept(value: Any, param: str) -> None:
         msgspec.msgpack.encode(value)
     except OverflowError as error:
         raise bad_request(f"'{param}' holds a number that is too large.", param) from error
+    except RecursionError as error:
+        raise bad_request(f"'{param}' is nested too deeply.", param) from error
 
 
 def _shown_text(text: RawText) -> dict[str, Any]:

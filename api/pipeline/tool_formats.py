@@ -82,7 +82,7 @@ class BareFormat(ToolFormat):
                 continue
             for call in message.tool_calls:
                 told.append(replace(message, tool_calls=(call,)))
-                if call.id is not None and call.id in results:
+                if call.id is not None and call.id in results and call.id not in moved:
                     told.append(results[call.id])
                     moved.add(call.id)
         return told

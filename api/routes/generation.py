@@ -9,7 +9,6 @@ from flask import Response, request
 from msgspec.structs import replace
 
 from api import errors
-from api.auth import credentials
 from api.pipeline.normalize import used_tier
 from api.pipeline.parse import UncheckedRequest, parse_json, read_body
 from api.pipeline.prepare import PreparedRequest
@@ -19,7 +18,7 @@ from api.relay.job_stream import JobStream
 from api.relay.outcomes import error_of
 from api.relay.subscriber import ClientGone
 from api.routes.known_jobs import request_digest, view_of_repeat
-from api.services import Services, services
+from api.services import Services, services, tenant_of_request
 from worker.protocol.event import Event, Terminal
 from worker.protocol.queue import Keeping
 
@@ -33,7 +32,7 @@ _MAX_KEY_CHARS = 256
 def read_request() -> tuple[UncheckedRequest, str]:
     """The request's JSON object and its tenant, after the checks that cost nothing. Raises ApiError."""
     shared = services()
-    tenant = shared.keys.tenant_of(credentials(request.headers.get("Authorization"), request.headers.get("x-api-key")))
+    tenant = tenant_of_request()
     body = read_body(request.environ, shared.settings.max_body_bytes, shared.settings.body_timeout_s)
     return parse_json(body, request.headers.get("Content-Type")), tenant
 

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from flask import Blueprint, request
+from flask import Blueprint
 
 from api.pipeline.prepare import check_model
 from api.pipeline.served_model import ServedModel
-from api.services import services
+from api.services import services, tenant_of_request
 
 routes = Blueprint("models", __name__)
 
@@ -15,14 +15,14 @@ routes = Blueprint("models", __name__)
 def list_models() -> dict[str, Any]:
     """The model, once under each of its names."""
     shared = services()
-    shared.keys.tenant_of(request.headers.get("Authorization"))
+    tenant_of_request()
     return {"object": "list", "data": [_shown(name, shared.model) for name in shared.model.names]}
 
 
 @routes.get("/v1/models/<path:name>")
 def get_model(name: str) -> dict[str, Any]:
     shared = services()
-    shared.keys.tenant_of(request.headers.get("Authorization"))
+    tenant_of_request()
     name = name.rstrip("/")
     check_model(name, shared.model)
     return _shown(name, shared.model)

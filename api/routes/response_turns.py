@@ -4,6 +4,7 @@ import logging
 import secrets
 from dataclasses import dataclass
 
+import redis
 from msgspec.structs import replace
 
 from api.errors import ApiError
@@ -74,8 +75,12 @@ def admitted_turn(shared: Services, turn: Turn, grace_s: float = 0.0, idempotenc
         if turn.is_stored and stream.job_id == job.id:  # not a repeat, which is kept already
             shared.responses.save(job.id, turn.stored, job.timeout_ms)
     except ApiError:
-        stream.cancel("not_kept", "The response could not be stored.")
-        stream.leave()
+        try:
+            stream.cancel("not_kept", "The response could not be stored.")
+        except redis.RedisError as error:  # then leaving it is left to its watcher lease
+            log.warning("cancelling a response that is not kept", extra={"job_id": job.id, "error": repr(error)})
+        finally:
+            stream.leave()
         raise
     return stream
 

@@ -13,7 +13,7 @@ from api.routes.generation import check_admissible, idempotency_key, read_reques
 from api.routes.known_responses import answer_of, broker_asked, input_of, known_response
 from api.routes.response_turns import Turn, admitted_turn, keep_answer, prepared_turn, validated
 from api.routes.resume import after_number
-from api.services import Services, services
+from api.services import Services, services, tenant_of_request
 
 MAX_LISTED = 100
 _DEFAULT_LISTED = 20
@@ -45,7 +45,7 @@ def count_input_tokens() -> dict[str, Any]:
 @routes.get("/v1/responses/<response_id>")
 def retrieve(response_id: str) -> Response:
     shared = services()
-    kept = known_response(shared, response_id, _tenant(shared))
+    kept = known_response(shared, response_id, tenant_of_request())
     after = request.args.get("starting_after")
     if _choice("stream", "false", "true") == "false":
         if after is not None:
@@ -58,7 +58,7 @@ def retrieve(response_id: str) -> Response:
 def cancel(response_id: str) -> Response:
     """Only of a background response; one that has ended stays as it is."""
     shared = services()
-    kept = known_response(shared, response_id, _tenant(shared))
+    kept = known_response(shared, response_id, tenant_of_request())
     if not kept.stored.view.is_background:
         message = "Only responses made with 'background' can be cancelled. To end another one, close its connection."
         raise bad_request(message)
@@ -71,7 +71,7 @@ def cancel(response_id: str) -> Response:
 def delete(response_id: str) -> dict[str, Any]:
     """Ends it first, if it has not ended. Conversations that went on from it cannot go on any more."""
     shared = services()
-    known_response(shared, response_id, _tenant(shared))
+    known_response(shared, response_id, tenant_of_request())
     shared.responses.delete(response_id)
     with broker_asked(response_id):
         shared.queue.forget(response_id)
@@ -82,7 +82,7 @@ def delete(response_id: str) -> dict[str, Any]:
 def input_items(response_id: str) -> dict[str, Any]:
     """What the model was given, the turns before included; a page of it, the latest first unless asked otherwise."""
     shared = services()
-    tenant = _tenant(shared)
+    tenant = tenant_of_request()
     items = list(input_of(shared, tenant, known_response(shared, response_id, tenant)))
     if _choice("order", "desc", "asc") == "desc":
         items.reverse()
@@ -151,10 +151,6 @@ def _streamed_again(shared: Services, response_id: str, kept: KeptResponse, afte
     if client is not None:
         stream.watch_client(client)
     return stream_response(stream, after=after, with_ids=False)
-
-
-def _tenant(shared: Services) -> str:
-    return shared.keys.tenant_of(request.headers.get("Authorization"))
 
 
 def _json(response: dict[str, Any]) -> Response:

@@ -6,7 +6,7 @@ from api import errors
 from api.relay.job_stream import JobStream
 from api.routes.generation import stream_response
 from api.routes.known_jobs import view_of_job
-from api.services import Services, services
+from api.services import Services, services, tenant_of_request
 from api.stream_view import StreamView
 from worker.protocol.job import pool_of
 
@@ -14,7 +14,7 @@ from worker.protocol.job import pool_of
 def resume_stream(job_id: str, after: str | None) -> Response:
     """The chunks numbered above `after` (or the header Last-Event-ID). Raises ApiError."""
     shared = services()
-    tenant = shared.keys.tenant_of(request.headers.get("Authorization"))
+    tenant = tenant_of_request()
     number = after_number(after if after is not None else request.headers.get("Last-Event-ID"))
     stream = reopened_stream(shared, job_id, tenant)
     client = request.environ.get("gunicorn.socket")

@@ -9,7 +9,7 @@ import flask_sock
 from flask import Blueprint, Flask, Response, g, request
 from werkzeug.sansio.utils import host_is_trusted
 
-from api.errors import ApiError, bad_request
+from api.errors import ApiError, bad_request, not_found
 from api.pipeline.parse import UncheckedRequest
 from api.pipeline.prepare import PreparedRequest, check_model, prepare_chat, prepare_completion
 from api.pipeline.validate import validate_chat, validate_completion
@@ -21,6 +21,7 @@ from api.routes.generation import admitted_stream, check_admissible
 from api.routes.resume import reopened_stream
 from api.services import Services, services
 from api.settings import ApiSettings
+from worker.protocol.job import ENDPOINT_PREFIXES
 
 PATH = "/v1/ws"
 _VERSION = "13"
@@ -97,12 +98,19 @@ def _opened_stream(shared: Services, tenant: str, message: StartMessage) -> JobS
     """Admit a request, or go on with a job. Raises ApiError."""
     try:
         if isinstance(message, ResumeMessage):
+            _check_resumable(message.job)
             return reopened_stream(shared, message.job, tenant)
         grace_s = min(message.resume_grace_s or 0.0, shared.settings.resume_grace_s)
         return admitted_stream(shared, _prepared(shared, tenant, message), grace_s)
     except ApiError as error:
         shared.metrics.refused.labels(error.code or error.type).inc()
         raise
+
+
+def _check_resumable(job_id: str) -> None:
+    """Jobs of other endpoints have chunks that mean nothing here. Raises ApiError 404."""
+    if not job_id.startswith(tuple(ENDPOINT_PREFIXES[endpoint] for endpoint in ("chat.completions", "completions"))):
+        raise not_found("There is no such stream on this WebSocket.")
 
 
 def _prepared(shared: Services, tenant: str, message: RequestMessage) -> PreparedRequest:

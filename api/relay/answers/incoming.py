@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
+import msgspec
+
 ResultT = TypeVar("ResultT")
 Steps = Generator[None, None, ResultT]  # each step waits for more text
 
@@ -79,9 +81,11 @@ class Incoming:
                 break
             yield
         try:
-            return json.loads(self.text[begin : self.at])
+            value = json.loads(self.text[begin : self.at])
+            msgspec.json.encode(value)  # not every string that JSON can spell can be told on: half a surrogate pair
         except (ValueError, RecursionError):
             return BROKEN
+        return value
 
     def raw_value(self, tell: Callable[[str], None]) -> Steps[None]:
         """Takes a JSON value and tells its text as it comes."""
