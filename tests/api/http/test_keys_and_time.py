@@ -25,7 +25,7 @@ BOB = {"Authorization": "Bearer open"}
         {"Authorization": "Bearer sesame=alice"},
         {"Authorization": "Basic sesame"},
         {"Authorization": "sesame"},
-        {"X-Api-Key": "sesame"},
+        {"X-Api-Key": "wrong"},
     ],
 )
 def test_without_an_accepted_key_everything_of_v1_is_401(strict: WebServer, headers: dict[str, str]) -> None:
