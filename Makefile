@@ -19,14 +19,18 @@ unexport PYTHONHOME PYTHONPATH
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP := $(BIN)/python -m pip install
 
-.PHONY: run test check bench soak clean install install-dev
+.PHONY: run test ready-to-test check bench soak clean install install-dev
 .DELETE_ON_ERROR:
 
 run: install
 	@exec $(BIN)/headrace up
 
-test: check tests/node/node_modules/.installed $(VENV)/openai2/.installed
+test:
+	@$(MAKE) -j2 ready-to-test
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# Two at a time: the second environment installs beside the first, and beside the types' check.
+ready-to-test: check tests/node/node_modules/.installed $(VENV)/openai2/.installed
 
 check: install-dev
 	$(BIN)/ruff check .

@@ -70,15 +70,24 @@ def fewest_tokens(valid: ValidChatRequest | ValidCompletionRequest, model: Serve
     return fewest + sum(len(prompt) for prompt in valid.prompts if not isinstance(prompt, str))
 
 
-def prepare_chat(valid: ValidChatRequest, model: ServedModel, tenant: str, settings: ApiSettings) -> PreparedRequest:
-    """Raises ApiError: 404 for an unknown model, 400 for messages that do not fit or that the template refuses."""
+def prepare_chat(
+    valid: ValidChatRequest,
+    model: ServedModel,
+    tenant: str,
+    settings: ApiSettings,
+    endpoint: str = "chat.completions",
+) -> PreparedRequest:
+    """`endpoint`: of another API whose requests are chats too.
+
+    Raises ApiError: 404 for an unknown model, 400 for messages that do not fit or that the template refuses.
+    """
     check_model(valid.model, model)
     check_generation_ids(valid.generation, model)
     ids = encode_chat(valid, model)
     if len(ids) >= model.max_context:
         raise context_length_exceeded(model.max_context, len(ids), "messages")
     plan = model.style.plan(valid.tools, valid.structure, model.tokenizer.end_of(ids))
-    draft = _Draft("chat.completions", valid.generation, model, tenant, settings, plan)
+    draft = _Draft(endpoint, valid.generation, model, tenant, settings, plan)
     return _finish(draft, (ids,), model.max_context)
 
 

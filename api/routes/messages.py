@@ -11,7 +11,6 @@ from api.pipeline.prepare import PreparedRequest, check_model, encode_chat, prep
 from api.pipeline.validate import ValidChatRequest
 from api.routes.generation import answer, check_admissible, read_request
 from api.services import Services, services
-from worker.protocol.job import mint_job_id
 
 ENDPOINT = "messages"
 
@@ -42,9 +41,8 @@ def count_tokens() -> dict[str, Any]:
 
 def _prepared(shared: Services, valid: ValidChatRequest, tenant: str) -> PreparedRequest:
     try:
-        prepared = prepare_chat(valid, shared.model, tenant, shared.settings)
+        prepared = prepare_chat(valid, shared.model, tenant, shared.settings, ENDPOINT)
     except ApiError as error:
         raise in_own_words(error) from error
-    job = replace(prepared.job, id=mint_job_id(ENDPOINT, prepared.job.pool))
-    view = replace(prepared.view, endpoint=ENDPOINT, shown={"input_tokens": job.num_prompt_tokens})
-    return PreparedRequest(job, view)
+    shown = {"input_tokens": prepared.job.num_prompt_tokens}
+    return PreparedRequest(prepared.job, replace(prepared.view, shown=shown))

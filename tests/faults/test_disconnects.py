@@ -13,7 +13,7 @@ from tests.stack import Stack
 from tests.streams import chat, chat_body, resume
 from worker.protocol.job import JobClass
 
-LONG_PROMPT = [{"role": "user", "content": "river " * 3500}]
+LONG_PROMPT = [{"role": "user", "content": "river " * 2000}]
 
 
 def job_ids(stack: Stack) -> list[str]:
@@ -51,7 +51,8 @@ def test_a_client_that_leaves_while_queued_is_never_started(stack: Stack) -> Non
 
 def test_a_client_that_leaves_in_prefill_frees_its_pages(stack: Stack) -> None:
     known = set(job_ids(stack))
-    reader = chat(stack.url, chat_body(100, messages=LONG_PROMPT))
+    # An answer long enough that the job cannot end before its client is missed.
+    reader = chat(stack.url, chat_body(1500, messages=LONG_PROMPT))
     wait_until(lambda: stack.worker_pages()["held"] > 0 or len(reader.chunks) > 0, "the prefill has begun")
     [job_id] = set(job_ids(stack)) - known
     reader.hang_up()

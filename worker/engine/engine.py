@@ -233,8 +233,8 @@ class Engine:
         if not any(span.sequence.wants_prompt_logits for span in spans):
             return
         for span, rows in zip(spans, rows_of_spans(logits, spans), strict=True):
-            held = self._jobs[span.sequence.job_id]
             if span.sequence.wants_prompt_logits:
+                held = self._jobs[span.sequence.job_id]
                 told = prompt_logprobs(rows, span, held.job.sampling.prompt_logprobs or 0)
                 held.tell_prompt(span.sequence, span.start + 1, told)
 

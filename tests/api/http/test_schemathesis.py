@@ -17,7 +17,7 @@ CHECKS = (
     "unsupported_method",
 )
 OPTIONS = {
-    "--phases": "examples,coverage,fuzzing",
+    "--phases": "examples,fuzzing",
     "--checks": ",".join(CHECKS),
     "--mode": "all",
     "--max-examples": "3",
