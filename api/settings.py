@@ -49,6 +49,19 @@ class ApiSettings:
     response_ttl_s: float = setting(
         "RESPONSE_TTL_S", 86400.0, "a response that is stored can be read or continued for so long", at_least=1
     )
+    response_store_mb: int = setting(
+        "RESPONSE_STORE_MB", 128, "memory for stored responses in Redis; one tenant gets at most half", at_least=1
+    )
+    data: str = setting(
+        "DATA", "", "folder of the embedded broker and of stored files; empty means headrace in the user's data folder"
+    )
+    storage: str = setting(
+        "STORAGE", "", "where stored files lie: a folder or fsspec's URL of one, as s3://bucket/x; empty: files in DATA"
+    )
+    max_file_bytes: int = setting("MAX_FILE_BYTES", 200 * 1024 * 1024, "largest file of /v1/files", at_least=1)
+    storage_tenant_bytes: int = setting(
+        "STORAGE_TENANT_BYTES", 10 * 1024**3, "bytes of stored files one tenant may have", at_least=1
+    )
     grace_s: float = setting("WEB_GRACE_S", 630.0, "time to finish open streams on shutdown", at_least=0)
     lease_s: float = setting("LEASE_S", 5.0, "a worker silent for so long loses its jobs to another", at_least=0.5)
     max_attempts: int = setting("MAX_ATTEMPTS", 3, "a job whose worker died so often fails", at_least=1)

@@ -9,7 +9,8 @@ import os
 from pathlib import Path
 
 from ops.ports import free_port, is_port_free
-from ops.settings import OpsSettings, data_folder
+from ops.settings import OpsSettings
+from worker.protocol.configuration import data_folder
 
 HOST = "127.0.0.1"  # the embedded broker has no password, so it is not to be reached from outside
 

@@ -1,7 +1,6 @@
 """Settings of the commands that start Headrace: the supervisor and the embedded broker."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from worker.protocol.configuration import setting
 
@@ -16,12 +15,5 @@ class OpsSettings:
         "BROKER_MEMORY_MB", 512, "memory the embedded broker may fill; then jobs are refused", at_least=16
     )
     data: str = setting(
-        "DATA", "", "folder of the embedded broker's files; empty means headrace in the user's data folder"
+        "DATA", "", "folder of the embedded broker and of stored files; empty means headrace in the user's data folder"
     )
-
-
-def data_folder(chosen: str, xdg_data_home: str | None) -> Path:
-    """Where the broker keeps its files: the setting, else headrace in the user's data folder."""
-    if chosen:
-        return Path(chosen).expanduser().absolute()
-    return Path(xdg_data_home or "~/.local/share").expanduser() / "headrace"

@@ -92,6 +92,7 @@ class Stack:
             **{
                 **TEST_SETTINGS,
                 "HEADRACE_MODEL": str(model),
+                "HEADRACE_DATA": str(folder / "data"),
                 "HEADRACE_REDIS_URL": f"redis://{LOOPBACK}:{self.broker_port}/0",
                 **settings,
             }

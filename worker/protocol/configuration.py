@@ -69,3 +69,10 @@ def _convert(variable: str, raw: Any, kind: type, bounds: tuple[float, float]) -
 
 
 _names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+def data_folder(chosen: str, xdg_data_home: str | None) -> Path:
+    """Where Headrace keeps its files: the setting, else headrace in the user's data folder."""
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    return Path(xdg_data_home or "~/.local/share").expanduser() / "headrace"

@@ -19,6 +19,14 @@ The scripts derive every key from the prefix, so this is the one place that spel
   bell            list    capped doorbell: BLPOP wakes an idle worker
   idem:<t>:<key>  string  idempotency key of tenant t -> job id
   response:<id>   hash    what the API keeps of a response beyond its job: record, answer
+  stored:*                what the kept responses take, see scripts/response_ledger.lua
+  file:<id>       string  the record of a stored file, JSON
+  file_holds:<id> zset    who reads the file -> until when, s: as long it cannot be deleted
+  files:of:<t>    zset    file of tenant t -> its place in the order of creation
+  files:bytes     hash    tenant -> bytes of its files
+  files:expiring  zset    file -> when it expires, s
+  files:uploading zset    file that is not known yet -> when its upload was last heard of, s
+  files:doomed    zset    file that is forgotten -> since when its bytes are to be deleted, s
   frames          channel one frame per engine step
 """
 
