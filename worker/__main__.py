@@ -62,7 +62,7 @@ def serve(settings: WorkerSettings, model_path: str, pool: str) -> None:
 
     claimer = Claimer(new_lease(), held, engine.page_size, engine.fingerprint)
     publisher = Publisher(new_lease(), held)
-    loop = WorkerLoop(engine, Ports(new_lease(), claimer, held, publisher, metrics), settings.max_sequences)
+    loop = WorkerLoop(engine, Ports(new_lease(), claimer, held, publisher, metrics))
     keeper = LeaseKeeper(
         new_lease(),
         JobQueue(connect(settings.redis_url), pool),

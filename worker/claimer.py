@@ -7,26 +7,23 @@ loop has taken its jobs in and offered again, nothing more is claimed, so a clai
 import logging
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import redis
 
 from worker.held_jobs import HeldJobs
-from worker.protocol.worker_lease import ClaimedJob, WorkerLease
+from worker.protocol.job import JobClass
+from worker.protocol.worker_lease import ClaimedJob, Room, WorkerLease
 
 log = logging.getLogger("headrace.claims")
 
 _BELL_WAIT_S = 0.5  # between two looks at the queue when nobody rings
+_SHORT_WAIT_S = 0.05  # the same while a class has no room, which may change with every step
 _PASS_PAUSE_S = 0.05  # time for another worker to answer the bell that was passed on
 _RETRY_PAUSE_S = 0.2
 
 
-@dataclass(frozen=True)
-class Room:
-    """What the engine can take in: tokens that its free pages hold, and places for sequences."""
-
-    num_tokens: int
-    num_jobs: int
+Rooms = Mapping[JobClass, Room]
 
 
 class Claimer:
@@ -38,8 +35,8 @@ class Claimer:
         self._page_size = page_size
         self._fingerprint = fingerprint
         self._changed = threading.Condition()
-        self._room: Room | None = None
-        self._last_room: Room | None = None
+        self._rooms: Rooms | None = None
+        self._last_rooms: Rooms | None = None
         self._claimed: list[ClaimedJob] = []
         self._claim_number = 0
         self._is_answered = True  # the last claim: an unanswered one is repeated under its number
@@ -49,11 +46,11 @@ class Claimer:
     def start(self) -> None:
         self._thread.start()
 
-    def offer(self, room: Room | None) -> None:
-        """The room there is now; None while nothing may be claimed. Replaces the last offer."""
+    def offer(self, rooms: Rooms | None) -> None:
+        """The room there is now, by class; None while nothing may be claimed. Replaces the last offer."""
         with self._changed:
             if not self._claimed:  # what is claimed already has not been counted in this room
-                self._room = room
+                self._rooms = rooms
                 self._changed.notify_all()
 
     def take(self, wait_s: float) -> list[ClaimedJob]:
@@ -84,47 +81,49 @@ class Claimer:
     def _has_started(self) -> bool:
         return self._thread.ident is not None
 
-    def claim_once(self, room: Room) -> list[ClaimedJob]:
+    def claim_once(self, rooms: Rooms) -> list[ClaimedJob]:
         """One claim. An unanswered one is repeated under its number, so that a lost reply loses nothing."""
         if self._is_answered:
             self._claim_number += 1
         self._is_answered = False
         claimed = self._lease.claim(
-            self._claim_number,
-            room_tokens=room.num_tokens,
-            page_size=self._page_size,
-            max_jobs=room.num_jobs,
-            fingerprint=self._fingerprint,
+            self._claim_number, rooms=rooms, page_size=self._page_size, fingerprint=self._fingerprint
         )
         with self._changed:
             self._is_answered = True
             if claimed:
-                self._room = None
+                self._rooms = None
                 self._claimed = claimed
                 self._changed.notify_all()
         return claimed
 
     def _run(self) -> None:
-        has_heard = False
-        while (room := self._next_room()) is not None:
+        heard: JobClass | None = None
+        while (rooms := self._next_rooms()) is not None:
             try:
-                has_heard = not self.claim_once(room) and self._listen(has_heard)
+                heard = None if self.claim_once(rooms) else self._listen(rooms, heard)
             except redis.RedisError as error:
                 log.warning("claiming is delayed", extra={"error": repr(error)})
                 time.sleep(_RETRY_PAUSE_S)
 
-    def _listen(self, has_heard: bool) -> bool:
-        """After a look at the queue that brought nothing: whether the bell rings before it is time for the next.
+    def _listen(self, rooms: Rooms, heard: JobClass | None) -> JobClass | None:
+        """After a look at the queue that brought nothing: whose bell rings before it is time for the next.
 
-        A busy worker listens as an idle one does. When the job rung for is too large for its room, others are rung for.
+        A busy worker listens as an idle one does. When the job rung for is too large for its room, others are rung for,
+        and the bell is left to them for a moment; more urgent ones are heard all the same.
         """
-        if has_heard and self._lease.pass_bell():
-            time.sleep(_PASS_PAUSE_S)
-        return self._lease.wait_for_bell(_BELL_WAIT_S)
+        hears = [job_class for job_class in JobClass if rooms[job_class].num_jobs > 0]
+        wait_s = _BELL_WAIT_S if len(hears) == len(JobClass) else _SHORT_WAIT_S
+        if heard is not None and self._lease.pass_bell(heard):
+            hears, wait_s = [job_class for job_class in hears if job_class < heard], _PASS_PAUSE_S
+        if not hears:
+            time.sleep(wait_s)
+            return None
+        return self._lease.wait_for_bell(hears, wait_s)
 
-    def _next_room(self) -> Room | None:
+    def _next_rooms(self) -> Rooms | None:
         """Waits for an offer; None when it is time to stop. An unanswered claim is repeated without one."""
         with self._changed:
-            self._changed.wait_for(lambda: self._is_stopping or self._room is not None or not self._is_answered)
-            self._last_room = self._room or self._last_room
-            return None if self._is_stopping else self._last_room
+            self._changed.wait_for(lambda: self._is_stopping or self._rooms is not None or not self._is_answered)
+            self._last_rooms = self._rooms or self._last_rooms
+            return None if self._is_stopping else self._last_rooms

@@ -1,6 +1,7 @@
 """The jobs this worker owns, as its three threads see them: the step loop, the publisher and the lease keeper.
 
-step loop     claims (add), appends what a step made (append), drops what the others found lost (take_lost)
+step loop     claims (add), appends what a step made (append), drops what the others found lost (take_lost), lets go of
+              jobs that make way (forget)
 publisher     re-reads events of a job whose list came out short (events_from), reports lost jobs, closes ended ones
 lease keeper  lists the jobs with the last claim whose reply arrived (listing), reports lost jobs
 """
@@ -67,6 +68,12 @@ class HeldJobs:
                 if self._holds(job_id, fence):
                     del self._held[job_id]
                     self._lost.append(job_id)
+
+    def forget(self, job_ids: Iterable[str]) -> None:
+        """The engine has let go of these jobs before their end. Redis, which lists them still, will hand them on."""
+        with self._lock:
+            for job_id in job_ids:
+                self._held.pop(job_id, None)
 
     def take_lost(self) -> list[str]:
         """What was reported lost since the last call."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import redis
 
-from worker.claimer import Claimer, Room
+from worker.claimer import Claimer, Rooms
 from worker.control import Handlers
 from worker.engine.engine import Engine, JobOutput
 from worker.engine.job_check import JobRejected
@@ -45,14 +45,13 @@ class Flags:
 class WorkerLoop:
     """Drives one engine from one pool's queue. `tick` is one turn; only this thread touches the engine."""
 
-    def __init__(self, engine: Engine, ports: Ports, max_sequences: int) -> None:
+    def __init__(self, engine: Engine, ports: Ports) -> None:
         self._engine = engine
         self._lease = ports.lease
         self._claimer = ports.claimer
         self._held = ports.held
         self._publisher = ports.publisher
         self._metrics = ports.metrics
-        self._max_sequences = max_sequences
         self._turn_began_s = time.monotonic()
         self.flags = Flags()
 
@@ -120,18 +119,25 @@ class WorkerLoop:
 
     def _take_in(self) -> None:
         """Start what was claimed meanwhile; without anything to compute, wait for it."""
-        self._claimer.offer(self._room())
+        self._claimer.offer(self._rooms())
         for claimed in self._claimer.take(0.0 if self._engine.has_work else _IDLE_WAIT_S):
             self._start(claimed)
+        self._hand_back()
 
-    def _room(self) -> Room | None:
+    def _rooms(self) -> Rooms | None:
         """What the engine can take in, or None when it shall not or cannot take anything."""
-        stats = self._engine.stats()
-        num_tokens = self._engine.free_tokens()
-        num_jobs = self._max_sequences - stats.num_running - stats.num_waiting
-        if self.flags.is_draining or num_tokens <= 0 or num_jobs <= 0:
-            return None
-        return Room(num_tokens, num_jobs)
+        rooms = self._engine.rooms()
+        has_any = any(room.num_tokens > 0 and room.num_jobs > 0 for room in rooms.values())
+        return rooms if has_any and not self.flags.is_draining else None
+
+    def _hand_back(self) -> None:
+        """Let go of the batch jobs that had to make way. The next renewal puts them back into the queue."""
+        surplus = self._engine.surplus()
+        if surplus:
+            self._held.forget(surplus)
+            for job_id in surplus:
+                self._engine.cancel(job_id)
+            log.info("batch jobs made way", extra={"num_handed_back": len(surplus)})
 
     def _start(self, claimed: ClaimedJob) -> None:
         job = claimed.job

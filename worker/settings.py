@@ -37,6 +37,13 @@ class WorkerSettings:
     step_tokens: int = setting(
         "STEP_TOKENS", 512, "tokens one step may compute; longer prompts are prefilled in chunks", at_least=1
     )
+    backfill_slowdown: float = setting(
+        "BACKFILL_SLOWDOWN",
+        0.1,
+        "share by which batch work may slow interactive work down; 0: it waits until there is none",
+        at_least=0,
+        at_most=10,
+    )
     policy: str = setting(
         "POLICY", "continuous", "continuous, or static: a batch runs to its end before the next begins (to compare)"
     )

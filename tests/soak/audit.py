@@ -8,7 +8,7 @@ from tests.processes import wait_until
 from tests.stack import Stack
 
 # What a pool has of its own, however many requests it has served.
-LASTING = frozenset({"counters", "drain", "bell", "workers"})
+LASTING = frozenset({"counters", "drain", "bell:0", "bell:1", "workers"})
 
 
 def wait_until_clean(stack: Stack, deadline_s: float, pool: str = "tiny") -> None:

@@ -10,18 +10,20 @@ import pytest
 import redis
 
 from tests.processes import wait_until
-from worker.claimer import Claimer, Room
-from worker.engine.engine import Engine, EngineStats, JobOutput
+from tests.worker.protocol.conftest import rooms
+from worker.claimer import Claimer
+from worker.engine.engine import Engine, JobOutput
 from worker.engine.job_check import JobRejected
+from worker.engine.stats import EngineStats
 from worker.held_jobs import HeldJobs
 from worker.lease_keeper import LeaseKeeper, Limits
 from worker.loop import Ports, WorkerLoop
 from worker.metrics import WorkerMetrics
 from worker.protocol.connection import connect
 from worker.protocol.event import Delta, Terminal
-from worker.protocol.job import Job, SamplingParams, mint_job_id
+from worker.protocol.job import Job, JobClass, SamplingParams, mint_job_id
 from worker.protocol.queue import Bounds, JobQueue, Keeping
-from worker.protocol.worker_lease import ClaimedJob, Row, WorkerLease
+from worker.protocol.worker_lease import ClaimedJob, Room, Row, WorkerLease
 from worker.publisher import Publisher
 
 _numbers = itertools.count()
@@ -38,13 +40,17 @@ class WordEngine:
 
     def __init__(self) -> None:
         self.jobs: dict[str, int] = {}
+        self.jobs_to_spare: list[str] = []
 
     @property
     def has_work(self) -> bool:
         return bool(self.jobs)
 
-    def free_tokens(self) -> int:
-        return self.num_pages
+    def rooms(self) -> dict[JobClass, Room]:
+        return rooms(self.num_pages, 8 - len(self.jobs))
+
+    def surplus(self) -> list[str]:
+        return self.jobs_to_spare
 
     def add(self, job: Job, replay: tuple[Delta, ...]) -> None:
         if job.prompts[0] == (0,):
@@ -86,7 +92,7 @@ class Bench:
         self.publisher.start()
         self.claimer = Claimer(self.lease, self.held, page_size=1, fingerprint="words")  # its thread is the test
         ports = Ports(self.lease, self.claimer, self.held, self.publisher, WorkerMetrics())
-        self.loop = WorkerLoop(cast(Engine, self.engine), ports, 8)
+        self.loop = WorkerLoop(cast(Engine, self.engine), ports)
         self.keeper = LeaseKeeper(
             WorkerLease(connect(broker_url), self.pool, "w", 60_000),
             self.queue, self.held, lambda: self.loop.describe(60.0), Limits(60_000, 3),
@@ -110,7 +116,7 @@ class Bench:
 
     def claim(self) -> None:
         with contextlib.suppress(redis.RedisError):
-            self.claimer.claim_once(Room(num_tokens=1000, num_jobs=8))
+            self.claimer.claim_once(rooms(1000, 8))
 
 
 @pytest.fixture
@@ -192,7 +198,7 @@ def test_a_leaving_worker_hands_its_jobs_back_with_their_tokens(bench: Bench) ->
     assert bench.queue.describe(job_id)["state"] == "queued"
     assert bench.queue.snapshot().workers == []
     bench.keeper.beat(1.0)
-    again = bench.lease.claim(99, room_tokens=1000, page_size=1, max_jobs=1, fingerprint="words")
+    again = bench.lease.claim(99, rooms(1000, 1), page_size=1, fingerprint="words")
     assert [(one.job.id, one.replay, one.num_attempts) for one in again] == [(job_id, tuple(WORDS[:2]), 0)]
 
 
@@ -258,7 +264,7 @@ def test_news_of_a_loss_that_comes_late_does_not_touch_the_job_claimed_again(ben
 
 
 def test_one_offer_buys_one_claim(bench: Bench) -> None:
-    room = Room(num_tokens=1000, num_jobs=1)
+    room = rooms(1000, 1)
     bench.claimer.start()
     bench.claimer.offer(room)
     first, second = bench.admit(), bench.admit()
@@ -271,7 +277,7 @@ def test_one_offer_buys_one_claim(bench: Bench) -> None:
 
 
 def test_an_offer_made_before_the_claimed_jobs_were_taken_does_not_count(bench: Bench) -> None:
-    room = Room(num_tokens=1000, num_jobs=1)
+    room = rooms(1000, 1)
     bench.claimer.start()
     bench.claimer.offer(room)
     bench.admit()
@@ -299,18 +305,18 @@ def test_a_draining_worker_still_learns_what_an_unanswered_claim_gave_it(
 
     monkeypatch.setattr(bench.lease, "claim", lose_the_first_reply)
     bench.claimer.start()
-    bench.claimer.offer(Room(num_tokens=1000, num_jobs=8))
+    bench.claimer.offer(rooms(1000, 8))
     assert [claimed.job.id for claimed in bench.claimer.take(30.0)] == [job_id]
     bench.claimer.stop()
 
 
 def test_a_worker_that_has_heard_the_bell_for_a_job_too_large_for_it_rings_for_the_others(bench: Bench) -> None:
     bench.claimer.start()
-    bench.claimer.offer(Room(num_tokens=3, num_jobs=8))
+    bench.claimer.offer(rooms(3, 8))
     other = WorkerLease(connect(bench.client_url), bench.pool, "other", 60_000)
     job_id = bench.admit(*range(1, 9))
-    wait_until(lambda: other.wait_for_bell(0.01), "the other worker hears of it")
-    bench.claimer.offer(Room(num_tokens=1000, num_jobs=8))
+    wait_until(lambda: other.wait_for_bell([JobClass.INTERACTIVE], 0.01) is not None, "the other worker hears of it")
+    bench.claimer.offer(rooms(1000, 8))
     assert [claimed.job.id for claimed in bench.claimer.take(30.0)] == [job_id]
-    wait_until(lambda: not other.wait_for_bell(0.3), "the bell is silent when no job waits")
+    wait_until(lambda: other.wait_for_bell([JobClass.INTERACTIVE], 0.3) is None, "the bell is silent when no job waits")
     bench.claimer.stop()

@@ -1,12 +1,14 @@
 """The engine: jobs in, deltas out, one step at a time."""
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from worker.engine.answer_text import AnswerText
+from worker.engine.backfill import Backfill
 from worker.engine.detokenizer import Detokenizer
 from worker.engine.draw import Draw, SamplingFailed
 from worker.engine.grammar import GrammarRoom, MakeGrammar
@@ -16,14 +18,17 @@ from worker.engine.page_keeper import PageKeeper
 from worker.engine.policy import make_policy
 from worker.engine.prompt_logprobs import last_rows, prompt_logprobs, rows_of_spans
 from worker.engine.ragged_batch import batch_of_spans
+from worker.engine.room import RoomBook
 from worker.engine.sampler import sample
 from worker.engine.scheduler import Scheduler
 from worker.engine.sequence import Sequence as EngineSequence
-from worker.engine.sequence import Span
+from worker.engine.sequence import Span, num_rows
+from worker.engine.stats import EngineStats
 from worker.kernels.cpu.library import Kernels
 from worker.models.interface import Model
 from worker.protocol.event import Delta, Terminal
-from worker.protocol.job import Job
+from worker.protocol.job import Job, JobClass
+from worker.protocol.worker_lease import Room
 
 logger = logging.getLogger("headrace.engine")
 
@@ -41,6 +46,7 @@ class EngineConfig:
     fingerprint: str = ""
     policy: str = "continuous"
     prefix_cache: bool = True
+    backfill_slowdown: float = 0.1
 
 
 @dataclass(frozen=True)
@@ -50,22 +56,6 @@ class JobOutput:
     job_id: str
     deltas: tuple[Delta, ...]
     terminal: Terminal | None
-
-
-@dataclass(frozen=True)
-class EngineStats:
-    num_running: int
-    num_waiting: int
-    num_pages: int
-    num_free_pages: int
-    num_held_pages: int
-    num_cached_pages: int
-    num_prompt_tokens_total: int
-    num_generated_tokens_total: int
-    num_preemptions_total: int
-    num_failed_jobs_total: int
-    num_prefix_queried_tokens_total: int
-    num_prefix_hit_tokens_total: int
 
 
 class Engine:
@@ -95,8 +85,10 @@ class Engine:
         self._make_detokenizer = make_detokenizer
         self._end_token_ids = config.end_token_ids
         self._pages = PageKeeper(config.num_pages, config.page_size, config.prefix_cache)
+        self._backfill = Backfill(config.backfill_slowdown)
         policy = make_policy(config.policy, config.max_sequences)
-        self._scheduler = Scheduler(self._pages, config.max_sequences, config.step_tokens, policy)
+        self._scheduler = Scheduler(self._pages, config.max_sequences, config.step_tokens, policy, self._backfill)
+        self._rooms = RoomBook(self._pages, self._scheduler, self._backfill)
         self._jobs: dict[str, HeldJob] = {}
         self._deltas: dict[str, list[Delta]] = {}  # of the step in progress
         self._terminals: dict[str, Terminal] = {}
@@ -150,6 +142,7 @@ class Engine:
         self._take_grammars()
         spans = self._scheduler.schedule()
         if spans:
+            began_s = time.perf_counter()
             try:
                 self._scrub()
                 drawn = self._forward_and_sample(spans)
@@ -157,16 +150,17 @@ class Engine:
                 logger.exception("a forward pass failed")
                 self._fail_all(spans, error)
             else:
+                self._backfill.times.observe(num_rows(spans), time.perf_counter() - began_s)
                 self._commit(spans, drawn)
         return self._emit()
 
-    def free_tokens(self) -> int:
-        """Tokens that fit the pages neither held by a sequence nor promised to one.
+    def rooms(self) -> dict[JobClass, Room]:
+        """What the engine can take in, by class; to interactive jobs, batch jobs make way."""
+        return self._rooms.rooms(self._jobs.values())
 
-        A sequence is promised its prompt and the tokens it is expected to generate, in whole pages.
-        """
-        taken = sum(self._promised_pages(sequence) for held in self._jobs.values() for sequence in held.unfinished)
-        return max(0, min(self.num_pages - taken, self._pages.num_available)) * self.page_size
+    def surplus(self) -> list[str]:
+        """Batch jobs that had to make way; another worker may have room for them."""
+        return self._rooms.surplus(self._jobs)
 
     def stats(self) -> EngineStats:
         return EngineStats(
@@ -190,11 +184,6 @@ class Engine:
 
     def _new_text(self, job: Job) -> AnswerText:
         return AnswerText(self._make_detokenizer(), job.sampling, self._end_token_ids)
-
-    def _promised_pages(self, sequence: EngineSequence) -> int:
-        """Pages to keep for a sequence, without the prompt's full ones where another choice of the job has those."""
-        num_shared = 0 if sequence.is_first_of_prompt else (sequence.num_prompt_tokens - 1) // self.page_size
-        return max(self._pages.pages_for(sequence.promised_tokens), len(sequence.pages)) - num_shared
 
     def _scrub(self) -> None:
         """Zeroes what a failed or half-computed sequence left behind, before another one reads around it."""

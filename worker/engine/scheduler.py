@@ -4,6 +4,9 @@ A step has a token budget. Running decodes go first, chunked prefill fills the r
 while pages, places and budget last. When a running sequence needs a page and none is free, the last in rank gives its
 pages back and is computed again later.
 
+Batch sequences come after all interactive ones and get as many tokens as the backfill grants. Those that get none keep
+their pages until somebody of better rank needs them.
+
 Nobody starves: sequences are served by rank and the first in rank is never preempted for another, so it always
 advances; and a sequence that does not fit yet is not overtaken by a smaller one behind it. One that would compute
 pages which a running sequence of better rank is about to fill waits for those, and lets others pass meanwhile.
@@ -12,23 +15,27 @@ pages which a running sequence of better rank is about to fill waits for those, 
 from bisect import insort
 from operator import attrgetter
 
+from worker.engine.backfill import Backfill
 from worker.engine.page_keeper import PageKeeper
 from worker.engine.policy import Policy
-from worker.engine.sequence import Sequence, Span
+from worker.engine.sequence import Sequence, Span, num_rows
 
 Rank = tuple[int, int, int, int]
 _by_rank = attrgetter("rank")
 
 
 class Scheduler:
-    def __init__(self, pages: PageKeeper, max_sequences: int, step_tokens: int, policy: Policy) -> None:
-        """`max_sequences` is cut to `step_tokens`, so that every running sequence can decode in every step."""
+    def __init__(
+        self, pages: PageKeeper, max_sequences: int, step_tokens: int, policy: Policy, backfill: Backfill
+    ) -> None:
+        """`max_sequences` is cut to `step_tokens`, so that all can decode in one step."""
         self.running: list[Sequence] = []  # both lists are sorted by rank
         self.waiting: list[Sequence] = []
         self.num_preemptions = 0
+        self.max_sequences = min(max_sequences, step_tokens)
         self._pages = pages
         self._policy = policy
-        self._max_sequences = min(max_sequences, step_tokens)
+        self._backfill = backfill
         self._step_tokens = step_tokens
 
     def add(self, sequence: Sequence) -> None:
@@ -44,11 +51,24 @@ class Scheduler:
     def schedule(self) -> list[Span]:
         """The spans of the next step, at most one a sequence. Empty only when no sequence is held."""
         self._grow_running()
-        if self.waiting:
-            self._admit()
-        spans = self._fill_budget()
+        newcomers = self._policy.eligible(self.waiting, self.running) if self.waiting else []
+        coming = self._pages_to_come() if newcomers else {}
+        urgent = [newcomer for newcomer in newcomers if not newcomer.is_backfill]
+        is_room_left = self._admit(urgent, coming, self._step_tokens)
+        spans = self._fill(self._step_tokens, is_backfill=False)
+        spans += self._schedule_backfill(num_rows(spans), newcomers[len(urgent) :] if is_room_left else [], coming)
         for span in spans:
             self._pages.suspect(span)
+        return spans
+
+    def _schedule_backfill(
+        self, num_urgent_rows: int, newcomers: list[Sequence], coming: dict[bytes, Rank]
+    ) -> list[Span]:
+        """The spans of batch sequences beside so many rows of interactive ones."""
+        budget = min(self._backfill.grant(num_urgent_rows), self._step_tokens - num_urgent_rows)
+        self._admit(newcomers, coming, budget)
+        spans = self._fill(budget, is_backfill=True)
+        self._backfill.spend(num_urgent_rows, num_rows(spans))
         return spans
 
     def _grow_running(self) -> None:
@@ -59,18 +79,21 @@ class Scheduler:
             if sequence.pages:
                 self._pages.grow(sequence)
 
-    def _admit(self) -> None:
-        """Moves waiting sequences to the running ones, in order, up to the first that has no room."""
-        coming = self._pages_to_come()
-        for newcomer in self._policy.eligible(self.waiting, self.running):
+    def _admit(self, newcomers: list[Sequence], coming: dict[bytes, Rank], budget: int) -> bool:
+        """Moves waiting sequences of one class to the running ones, in order, up to the first that has no room.
+
+        False when there was one. `budget`: the tokens that this step has for the class.
+        """
+        for newcomer in newcomers:
             if coming and self._awaits(newcomer, coming):
                 continue
-            if not self._has_budget(newcomer) or not self._make_room(newcomer):
-                break
+            if not self._has_budget(newcomer, budget) or not self._make_room(newcomer):
+                return False
             self.waiting.remove(newcomer)
             self._pages.admit(newcomer)
             insort(self.running, newcomer, key=_by_rank)
             self._promise(newcomer, coming)
+        return True
 
     def _pages_to_come(self) -> dict[bytes, Rank]:
         """Keys of the pages that running prefills will fill, with the best rank that promises each."""
@@ -89,10 +112,11 @@ class Scheduler:
         key = self._pages.first_missing_key(newcomer)
         return key is not None and coming.get(key, newcomer.rank) < newcomer.rank
 
-    def _has_budget(self, newcomer: Sequence) -> bool:
-        """Whether this step can compute a token of the newcomer after all decodes and the prefills before it."""
-        spoken_for = sum(other.num_pending if other.rank < newcomer.rank else 1 for other in self.running)
-        return spoken_for < self._step_tokens
+    def _has_budget(self, newcomer: Sequence, budget: int) -> bool:
+        """Whether the step can compute a token of the newcomer after its class's decodes and the prefills before it."""
+        neighbours = (other for other in self.running if other.is_backfill == newcomer.is_backfill)
+        spoken_for = sum(other.num_pending if other.rank < newcomer.rank else 1 for other in neighbours)
+        return spoken_for < budget
 
     def _make_room(self, newcomer: Sequence) -> bool:
         """Whether the newcomer fits, after preempting sequences of lower classes where that is enough."""
@@ -107,7 +131,7 @@ class Scheduler:
 
     def _fits(self, newcomer: Sequence) -> bool:
         """Whether place and pages suffice beside all that run."""
-        if len(self.running) >= self._max_sequences:
+        if len(self.running) >= self.max_sequences:
             return False
         num_shared = sum(not self._pages.is_available(page) for page in self._pages.hits(newcomer))
         return self._needed(newcomer, self.running) - num_shared <= self._pages.num_available
@@ -117,7 +141,7 @@ class Scheduler:
         kept = {page for other in keepers for page in other.pages}
         num_shared = sum(page in kept for page in self._pages.hits(newcomer))
         num_available = self._pages.num_pages - len(kept)
-        return len(keepers) < self._max_sequences and self._needed(newcomer, keepers) - num_shared <= num_available
+        return len(keepers) < self.max_sequences and self._needed(newcomer, keepers) - num_shared <= num_available
 
     def _needed(self, newcomer: Sequence, neighbours: list[Sequence]) -> int:
         """Pages for the newcomer, and one for each neighbour that may still grow.
@@ -127,10 +151,11 @@ class Scheduler:
         growing = sum(self._pages.pages_for(other.limit) > len(other.pages) for other in neighbours)
         return self._pages.num_missing(newcomer) + growing
 
-    def _fill_budget(self) -> list[Span]:
-        budget = self._step_tokens
+    def _fill(self, budget: int, *, is_backfill: bool) -> list[Span]:
+        """Spans of running sequences, batch ones or the others: decodes, then prefills, each in order of rank."""
         spans = []
-        for sequence in sorted(self.running, key=lambda each: each.num_pending > 1):  # stable: decodes first, by rank
+        chosen = [sequence for sequence in self.running if sequence.is_backfill == is_backfill]
+        for sequence in sorted(chosen, key=lambda each: each.num_pending > 1):  # stable: by rank among themselves
             num_tokens = min(sequence.num_pending, budget, sequence.most_tokens_a_step)
             if num_tokens > 0:
                 spans.append(Span(sequence, sequence.num_computed, sequence.num_computed + num_tokens))

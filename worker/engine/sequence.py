@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from worker.protocol.job import Job
+from worker.protocol.job import Job, JobClass
 
 USUAL_TIMEOUT_MS = 600_000  # what a job without a timeout is ordered by
 PROMPT_LOGITS_A_STEP = 256  # tokens; a row of logits each, with a number for each word of the vocabulary
@@ -24,6 +24,7 @@ class Sequence:
         self.choice = choice
         self.is_first_of_prompt = choice % job.n == 0
         self.job_class = job.job_class
+        self.is_backfill = job.job_class > JobClass.INTERACTIVE  # takes what the others leave
         deadline_ms = job.created_s * 1000 + (job.timeout_ms or USUAL_TIMEOUT_MS)
         self.rank = (int(job.job_class), deadline_ms, arrival, choice)
         self.token_ids = list(prompt)
@@ -82,3 +83,8 @@ class Span:
     @property
     def num_logit_rows(self) -> int:
         return self.num_tokens if self.sequence.wants_prompt_logits else int(self.needs_logits)
+
+
+def num_rows(spans: Iterable[Span]) -> int:
+    """Rows of a step with these spans: one for each token it computes."""
+    return sum(span.num_tokens for span in spans)

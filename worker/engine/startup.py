@@ -42,6 +42,7 @@ def load_engine(settings: WorkerSettings, model_path: str) -> Engine:
         fingerprint=served.fingerprint,
         policy=settings.policy,
         prefix_cache=settings.prefix_cache,
+        backfill_slowdown=settings.backfill_slowdown,
     )
     make_grammar = grammar_maker(served.tokenizer, model.vocab_size, served.end_token_ids)
     engine = Engine(model, detokenizer_factory(served.tokenizer), config, served.kernels, make_grammar)

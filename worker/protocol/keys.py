@@ -16,7 +16,7 @@ The scripts derive every key from the prefix, so this is the one place that spel
   held:<name>     hash    job -> fence
   deadlines       zset    job -> when it expires, ms
   watchers        zset    job -> until when somebody is known to want it, ms
-  bell            list    capped doorbell: BLPOP wakes an idle worker
+  bell:<class>    list    capped doorbell: BLPOP wakes a worker that has room for the class
   idem:<t>:<key>  string  idempotency key of tenant t -> job id
   response:<id>   hash    what the API keeps of a response beyond its job: record, answer
   stored:*                what the kept responses take, see scripts/response_ledger.lua

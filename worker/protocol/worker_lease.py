@@ -1,6 +1,6 @@
 """The queue as a worker sees it: claim under a lease, renew it, publish steps, hand jobs back."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,10 +9,18 @@ import redis
 
 from worker.protocol import keys
 from worker.protocol.event import Delta, Event, Terminal, decode_event, encode_event
-from worker.protocol.job import Job, decode_job
+from worker.protocol.job import Job, JobClass, decode_job
 from worker.protocol.lua import Scripts
 
 _pack = msgspec.msgpack.encode
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a worker can take in: tokens that its free pages hold, and places."""
+
+    num_tokens: int
+    num_jobs: int
 
 
 @dataclass(frozen=True)
@@ -58,15 +66,17 @@ class WorkerLease:
         self._lease_ms = lease_ms
 
     def claim(
-        self, number: int, *, room_tokens: int, page_size: int, max_jobs: int, fingerprint: str
+        self, number: int, rooms: Mapping[JobClass, Room], *, page_size: int, fingerprint: str
     ) -> list[ClaimedJob]:
-        """Jobs that fit into `room_tokens`; none without a lease, so renew first.
+        """Jobs that fit into the room of their class; none without a lease, so renew first.
+
+        What a class takes is no room any more for those behind it; what they take is, for it: they make way.
 
         The same number again returns the same jobs: a lost reply loses nothing.
         """
         request = {
-            "worker": self._name, "number": number, "room_tokens": room_tokens, "page_size": page_size,
-            "max_jobs": max_jobs, "fingerprint": fingerprint,
+            "worker": self._name, "number": number, "page_size": page_size, "fingerprint": fingerprint,
+            "rooms": [(rooms[each].num_tokens, rooms[each].num_jobs) for each in JobClass],
         }  # fmt: skip
         rows = self._scripts.run("claim", _pack(request))
         return [claimed for row in rows if (claimed := self._readable(row)) is not None]
@@ -111,13 +121,17 @@ class WorkerLease:
         request = {"worker": self._name, "jobs": list(jobs), "is_leaving": is_leaving}
         return int(self._scripts.run("requeue", _pack(request)))
 
-    def wait_for_bell(self, timeout_s: float) -> bool:
-        """Sleep until a job is admitted or the time is over. One ring wakes one worker."""
-        return self._redis.blpop([self._prefix + "bell"], timeout=timeout_s) is not None
+    def wait_for_bell(self, classes: Sequence[JobClass], timeout_s: float) -> JobClass | None:
+        """Sleep until a job of one of these classes is admitted, whose class it is, or the time is over (None).
 
-    def pass_bell(self) -> bool:
-        """Ring for the others, since the job rung for is none for this worker. False when no job waits any more."""
-        return bool(self._scripts.run("pass_bell"))
+        One ring wakes one worker.
+        """
+        rung = self._redis.blpop([f"{self._prefix}bell:{each}" for each in classes], timeout=timeout_s)
+        return None if rung is None else JobClass(int(rung[1]))
+
+    def pass_bell(self, job_class: JobClass) -> bool:
+        """Ring for the others, since the job rung for is none for this worker. False when none of the class waits."""
+        return bool(self._scripts.run("pass_bell", int(job_class)))
 
 
 def _claimed(row: list[Any]) -> ClaimedJob:

@@ -16,6 +16,7 @@ from api.relay.subscriber import (
     follow,
 )
 from tests.processes import wait_until
+from tests.worker.protocol.conftest import rooms
 from worker.protocol.connection import connect
 from worker.protocol.event import Delta, Event, Terminal
 from worker.protocol.job import Job, SamplingParams, mint_job_id
@@ -40,7 +41,7 @@ class RunningJob:
             id=self.id, pool=self.pool, tenant="t", prompts=((1,),), sampling=sampling, timeout_ms=600_000
         )  # fmt: skip
         self.queue.admit(job, ROOMY, Keeping(0, 60_000))
-        self.worker.claim(1, room_tokens=10**6, page_size=1, max_jobs=1, fingerprint="f")
+        self.worker.claim(1, rooms(10**6, 1), page_size=1, fingerprint="f")
         self.events: list[Event] = []
 
     def publish(self, *events: Event) -> None:

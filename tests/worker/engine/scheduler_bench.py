@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Any
 
 from tests.worker.engine.doubles import make_job
+from worker.engine.backfill import Backfill
 from worker.engine.page_keeper import PageKeeper
 from worker.engine.policy import make_policy
 from worker.engine.scheduler import Scheduler
@@ -11,6 +12,14 @@ from worker.engine.sequence import Sequence, Span
 from worker.protocol.job import Job, JobClass
 
 MAX_CONTEXT = 40
+
+
+class Unbounded(Backfill):
+    """Grants everything."""
+
+    def grant(self, num_urgent_rows: int) -> int:
+        del num_urgent_rows
+        return 10**9
 
 
 class Bench:
@@ -26,9 +35,13 @@ class Bench:
         max_sequences: int = 4,
         step_tokens: int = 16,
         policy: str = "continuous",
+        backfill: Backfill | None = None,
     ) -> None:
+        """Without a `backfill`, batch sequences may take all that the others leave."""
         self.pages = PageKeeper(num_pages, page_size)
-        self.scheduler = Scheduler(self.pages, max_sequences, step_tokens, make_policy(policy, max_sequences))
+        self.scheduler = Scheduler(
+            self.pages, max_sequences, step_tokens, make_policy(policy, max_sequences), backfill or Unbounded(0.0)
+        )
         self.step_tokens = step_tokens
         self.max_sequences = min(max_sequences, step_tokens)
         self.num_arrivals = 0

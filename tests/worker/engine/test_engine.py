@@ -236,20 +236,20 @@ def test_a_replay_that_is_not_of_this_job_is_rejected(replay: list[Delta]) -> No
 
 def test_free_tokens_leave_out_what_is_held_and_what_is_promised() -> None:
     engine, _ = make_engine(num_pages=10, page_size=4, max_context=40)
-    assert engine.free_tokens() == 40
+    assert engine.rooms()[JobClass.INTERACTIVE].num_tokens == 40
     engine.add(endless([1] * 5, [2] * 3, max_tokens=20, job_fields={"expected_tokens": 4}))  # promised 3 pages and 2
-    assert engine.free_tokens() == 20
+    assert engine.rooms()[JobClass.INTERACTIVE].num_tokens == 20
     while engine.stats().num_held_pages <= 8:  # grows beyond the promise
         engine.step()
-    assert engine.free_tokens() == 4
+    assert engine.rooms()[JobClass.INTERACTIVE].num_tokens == 4
     run(engine)
-    assert engine.free_tokens() == 40
+    assert engine.rooms()[JobClass.INTERACTIVE].num_tokens == 40
 
 
 def test_promises_beyond_the_pool_leave_nothing_free() -> None:
     engine, _ = make_engine(num_pages=4, page_size=4)
     engine.add(make_job(*[[1] * 9] * 3, job_fields={"expected_tokens": 4}))
-    assert engine.free_tokens() == 0
+    assert engine.rooms()[JobClass.INTERACTIVE].num_tokens == 0
 
 
 def test_stats_count_what_was_done() -> None:

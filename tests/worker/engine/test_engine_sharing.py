@@ -2,6 +2,7 @@
 
 from tests.worker.engine.doubles import Collected, endless, expected_answer, long_prompt, make_engine, make_job, run
 from worker.protocol.event import Terminal
+from worker.protocol.job import JobClass
 
 
 def test_a_prompt_seen_before_is_not_computed_again() -> None:
@@ -64,7 +65,7 @@ def test_cached_pages_are_free_for_others_and_counted_so() -> None:
     run(engine)
     stats = engine.stats()
     assert (stats.num_free_pages, stats.num_cached_pages, stats.num_held_pages) == (5, 3, 0)
-    assert engine.free_tokens() == 32
+    assert engine.rooms()[JobClass.INTERACTIVE].num_tokens == 32
     job = endless(long_prompt(20, 30), max_tokens=12)
     engine.add(job)
     assert run(engine).token_ids(job) == expected_answer(job, max_context=32)
@@ -128,4 +129,4 @@ def test_greedy_answers_to_one_prompt_are_all_the_same() -> None:
 def test_a_promise_counts_shared_pages_once() -> None:
     engine, _ = make_engine(num_pages=20, page_size=4)
     engine.add(make_job(long_prompt(9), job_fields={"n": 3, "expected_tokens": 3}))
-    assert engine.free_tokens() == (20 - (3 + 1 + 1)) * 4
+    assert engine.rooms()[JobClass.INTERACTIVE].num_tokens == (20 - (3 + 1 + 1)) * 4

@@ -10,9 +10,16 @@ import redis
 from worker.protocol.connection import connect
 from worker.protocol.job import Job, JobClass, SamplingParams, mint_job_id
 from worker.protocol.queue import Bounds, JobQueue
-from worker.protocol.worker_lease import WorkerLease
+from worker.protocol.worker_lease import Room, WorkerLease
 
 LEASE_MS = 2000
+
+
+def rooms(num_tokens: int, num_jobs: int) -> dict[JobClass, Room]:
+    """The same room for each class."""
+    return dict.fromkeys(JobClass, Room(num_tokens, num_jobs))
+
+
 ROOMY = Bounds(max_depth=1000, max_tokens=10**9, max_tenant_tokens=10**9, max_wait_ms=10**9)
 INFO: dict[str, str | int | float] = {
     "pool_tokens": 1000, "page_size": 1, "max_context": 500, "fingerprint": "f", "step_age_s": 0.0, "is_draining": 0,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.worker.protocol.conftest import INFO, LEASE_MS, ROOMY
+from tests.worker.protocol.conftest import INFO, LEASE_MS, ROOMY, rooms
 from worker.protocol.connection import connect
 from worker.protocol.event import Delta, Terminal
 from worker.protocol.job import Job, JobClass
@@ -25,7 +25,7 @@ def admit(queue: JobQueue, job: Job, bounds: Bounds = ROOMY, watch_ms: int = 0, 
 
 
 def claim(worker: WorkerLease, number: int = 1, room: int = 10**6, max_jobs: int = 100) -> list[ClaimedJob]:
-    return worker.claim(number, room_tokens=room, page_size=1, max_jobs=max_jobs, fingerprint="f")
+    return worker.claim(number, rooms(room, max_jobs), page_size=1, fingerprint="f")
 
 
 def test_a_worker_without_a_lease_gets_nothing(
@@ -121,7 +121,7 @@ def test_a_claim_takes_no_more_than_the_room_and_keeps_the_order(
     worker = new_worker("w")
     assert [c.job.id for c in claim(worker, 1, room=110)] == [jobs[0].id]
     assert claim(worker, 2, room=107) == []
-    rounded = worker.claim(3, room_tokens=122, page_size=16, max_jobs=9, fingerprint="f")
+    rounded = worker.claim(3, rooms(122, 9), page_size=16, fingerprint="f")
     assert rounded == [], "15 slots of the last page may go unused"
 
 
@@ -320,7 +320,7 @@ def test_nothing_stays_behind_without_a_time_to_live(
     worker.requeue([], is_leaving=True)
     names: list[bytes] = [*client.scan_iter(f"headrace:{{{pool}}}:*")]
     lasting = {name.decode().rpartition("}:")[2] for name in names if client.ttl(name) == -1}
-    assert lasting <= {"counters", "drain", "bell"}
+    assert lasting <= {"counters", "drain", "bell:0"}
     counters: Any = client.hgetall(f"headrace:{{{pool}}}:counters")
     assert {name: v for name, v in counters.items() if not name.startswith(b"clock") and v != b"0"} == {}
 

@@ -57,6 +57,6 @@ redis.call('HINCRBY', P .. 'tenants', a.tenant, a.cost)
 redis.call('ZADD', P .. 'deadlines', now + a.timeout_ms, a.id)
 if a.watch_ms > 0 then redis.call('ZADD', P .. 'watchers', now + a.watch_ms, a.id) end
 if a.idempotency_key ~= '' then redis.call('SET', idem_key, a.id, 'PX', a.timeout_ms + a.retention_ms) end
-ring(P)
+ring(P, class)
 depth, of_tenant = depth + 1, of_tenant + a.cost
 return answer('admitted')

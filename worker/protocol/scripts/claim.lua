@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Claim what a worker's free pages can hold, under a fence. Repeating a claim number returns the same jobs.
 --
--- KEYS[1] prefix P    ARGV[1] msgpack: worker number room_tokens page_size max_jobs fingerprint
+-- KEYS[1] prefix P    ARGV[1] msgpack: worker number page_size fingerprint rooms {{tokens, jobs}, ...} by class
 -- P..workers        zset  worker -> lease deadline          P..worker:<name>  hash  claim_number, claim_ids, suspect
 -- P..held:<name>    hash  job -> fence                      P..job:<id>, P..out:<id>  the job and its replay list
 -- P..suspects, P..queue:<class>  zset                       P..counters, P..drain, P..fair:<class>
@@ -32,16 +32,21 @@ if redis.call('HGET', me, 'claim_number') == tostring(a.number) then
   return again
 end
 
-local claimed, room, taken_tokens = {}, a.room_tokens, 0
+local claimed, taken_tokens = {}, 0
 
--- False when the job does not fit. Each sequence may waste all but one slot of its last page.
+-- False when the job does not fit. Each sequence may waste all but one slot of its last page. What a class takes is
+-- taken from those behind it too, but not from those before it: to them it makes way.
 local function take(id)
   local key = P .. 'job:' .. id
   local job = redis.call('HMGET', key, 'cost', 'sequences', 'class', 'start', 'fingerprint')
-  local cost, class = tonumber(job[1]), job[3]
+  local cost, class = tonumber(job[1]), tonumber(job[3])
   local need = cost + tonumber(job[2]) * (a.page_size - 1)
-  if need > room then return false end
-  room, taken_tokens = room - need, taken_tokens + cost
+  local room = a.rooms[class + 1]
+  if need > room[1] or room[2] < 1 then return false end
+  for behind = class + 1, NUM_CLASSES do
+    a.rooms[behind] = {a.rooms[behind][1] - need, a.rooms[behind][2] - 1}
+  end
+  taken_tokens = taken_tokens + cost
   leave_queue(P, id, class, cost)
   redis.call('HINCRBY', P .. 'counters', 'running', 1)
   local fence = redis.call('HINCRBY', key, 'fence', 1)
@@ -57,23 +62,28 @@ local function take(id)
 end
 
 -- One suspect a worker, so that a poison job dies beside as few neighbours as can be. Room is kept for one that does not
--- fit yet, or small jobs would overtake it for ever.
-local fits = true
+-- fit yet, or small jobs would overtake it for ever; but nobody waits for a class behind its own.
+local num_open = NUM_CLASSES
 local suspect = redis.call('HGET', me, 'suspect')
 if not suspect or not redis.call('HGET', held, suspect) then
   redis.call('HDEL', me, 'suspect')
   local first = redis.call('ZRANGE', P .. 'suspects', 0, 0)[1]
-  if first and a.max_jobs > 0 then
-    fits = take(first)
-    if fits then redis.call('HSET', me, 'suspect', first) end
+  if first then
+    if take(first) then
+      redis.call('HSET', me, 'suspect', first)
+    else
+      num_open = tonumber(redis.call('HGET', P .. 'job:' .. first, 'class'))
+    end
   end
 end
 
-for class = 0, NUM_CLASSES - 1 do
-  while fits and #claimed < a.max_jobs do
-    local first = redis.call('ZRANGE', P .. 'queue:' .. class, 0, 0)[1]
-    if not first then break end
-    fits = take(first)
+local class = 0
+while class < num_open do
+  local first = redis.call('ZRANGE', P .. 'queue:' .. class, 0, 0)[1]
+  if not first then
+    class = class + 1
+  elseif not take(first) then
+    break
   end
 end
 

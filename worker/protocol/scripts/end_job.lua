@@ -27,8 +27,9 @@ local function leave_queue(P, id, class, cost)
   redis.call('HINCRBY', P .. 'counters', 'tokens:' .. class, -cost)
 end
 
-local function ring(P)
-  if redis.call('LLEN', P .. 'bell') < 64 then redis.call('RPUSH', P .. 'bell', '1') end
+local function ring(P, class)
+  local bell = P .. 'bell:' .. class
+  if redis.call('LLEN', bell) < 64 then redis.call('RPUSH', bell, class) end
 end
 
 -- Back into the queue, ahead of what has not started. A suspect (its worker died) waits apart.
@@ -45,7 +46,7 @@ local function enqueue_again(P, id, is_suspect)
   else
     redis.call('ZADD', P .. 'queue:' .. job[1], tonumber(job[3]) - 1e12, id)
   end
-  ring(P)
+  ring(P, job[1])
 end
 
 -- Returns the row to publish, or false when the job is unknown or has ended before.

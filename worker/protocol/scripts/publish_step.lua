@@ -50,7 +50,7 @@ if suspect and lengths[suspect] then
   local job = redis.call('HMGET', P .. 'job:' .. suspect, 'suspect_len', 'sequences')
   if lengths[suspect] > tonumber(job[1] or 0) + CLEARED_AFTER * tonumber(job[2] or 1) then
     redis.call('HDEL', me, 'suspect')
-    ring(P)
+    ring(P, 0)  -- whatever the next suspect's class is
   end
 end
 publish(P, rows)

@@ -1,0 +1,126 @@
+"""Backfill: how many rows of a step batch work may take. Pure arithmetic, learned from how long steps took.
+
+Beside interactive work, batch work may make steps longer by a share of what they take without it, on average and never
+by more than that share or one row at once. Alone it has the machine, in steps short enough that an interactive arrival
+waits only briefly. A row is one token that a step computes, be it of a prompt or of an answer.
+"""
+
+from dataclasses import dataclass
+
+ALONE_S = 0.1  # how long a step of batch work alone may take
+ALONE_STEPS = 4  # and at least so long as so many steps of one row: where one is slow, shorter steps would waste much
+FIRST_ROWS = 16  # rows of a step while nothing is known
+GROWTH = 2  # no step is made larger than so many times the largest one seen
+_RISE, _FALL = 0.05, 0.3  # weights of a new time; what disturbs a step only makes it longer, so it counts for less
+_MOST_RISE = 2.0  # a disturbance counts for at most so many times what is known
+
+
+@dataclass
+class _Size:
+    """Steps of about as many rows: their rows and seconds, averaged with the latest weighing most."""
+
+    num_rows: float
+    seconds: float
+
+    def add(self, num_rows: int, seconds: float) -> None:
+        seconds = min(seconds, self.seconds * _MOST_RISE)
+        weight = _FALL if seconds < self.seconds else _RISE
+        self.num_rows += weight * (num_rows - self.num_rows)
+        self.seconds += weight * (seconds - self.seconds)
+
+
+class StepTimes:
+    """What steps take, as a line over their rows: `fixed_s`, and `row_s` for each row."""
+
+    def __init__(self) -> None:
+        self.fixed_s = 0.0
+        self.row_s = 0.0
+        self.most_rows = FIRST_ROWS  # that a step should have as yet
+        self._sizes: dict[int, _Size] = {}  # by the power of two of the rows
+
+    @property
+    def is_known(self) -> bool:
+        return bool(self._sizes)
+
+    def observe(self, num_rows: int, seconds: float) -> None:
+        """A step of `num_rows` rows, at least one, took `seconds`, more than 0."""
+        size = self._sizes.get(num_rows.bit_length())
+        if size is None:
+            self._sizes[num_rows.bit_length()] = _Size(num_rows, seconds)
+        else:
+            size.add(num_rows, seconds)
+        self.most_rows = max(self.most_rows, GROWTH * num_rows)
+        self._fit()
+
+    def step_s(self, num_rows: int) -> float:
+        return self.fixed_s + num_rows * self.row_s
+
+    def _fit(self) -> None:
+        """The line of least relative errors. What is not known yet is taken for expensive."""
+        points = [(size.num_rows, size.seconds) for size in self._sizes.values()]
+        largest = max(points)
+        self.row_s = max(_slope(points), largest[1] / largest[0] / 2)
+        rests = [max(0.0, seconds - num_rows * self.row_s) for num_rows, seconds in points]
+        weights = [seconds**-2 for _, seconds in points]
+        self.fixed_s = sum(rest * weight for rest, weight in zip(rests, weights, strict=True)) / sum(weights)
+
+
+def _slope(points: list[tuple[float, float]]) -> float:
+    """Seconds a row. One size alone says nothing of what a step takes anyway: all of it is put down to its rows."""
+    if len(points) == 1:
+        return points[0][1] / points[0][0]
+    weights = [seconds**-2 for _, seconds in points]
+    total = sum(weights)
+    mean_rows = sum(weight * num_rows for weight, (num_rows, _) in zip(weights, points, strict=True)) / total
+    mean_s = sum(weight * seconds for weight, (_, seconds) in zip(weights, points, strict=True)) / total
+    spread = sum(weight * (num_rows - mean_rows) ** 2 for weight, (num_rows, _) in zip(weights, points, strict=True))
+    shared = sum(
+        weight * (num_rows - mean_rows) * (seconds - mean_s)
+        for weight, (num_rows, seconds) in zip(weights, points, strict=True)
+    )
+    return shared / spread if spread else points[0][1] / points[0][0]
+
+
+class Backfill:
+    """Says before each step how many rows batch work may take in it. `slowdown`: the share by which it may be longer.
+
+    What interactive steps grant is saved up to the price of one row, so that batch work gets on, if slowly, even where
+    one row takes more than the share of one step.
+    """
+
+    def __init__(self, slowdown: float) -> None:
+        self.times = StepTimes()
+        self._slowdown = slowdown
+        self._saved_s = 0.0
+
+    def grant(self, num_urgent_rows: int) -> int:
+        """Rows for batch work in a step with so many interactive rows. Call it once a step, then `spend`."""
+        if num_urgent_rows == 0:
+            return self.rows_beside(0)
+        granted_s = self._slowdown * self.times.step_s(num_urgent_rows)
+        self._saved_s = min(self._saved_s + granted_s, max(granted_s, self._one_row_s))
+        return self._affordable(self._saved_s, num_urgent_rows)
+
+    def spend(self, num_urgent_rows: int, num_batch_rows: int) -> None:
+        """What the step took of the grant."""
+        if num_urgent_rows:
+            self._saved_s = max(0.0, self._saved_s - num_batch_rows * self.times.row_s)
+
+    def rows_beside(self, num_urgent_rows: int) -> int:
+        """Rows that batch work can count on in steps like this one; one at least, unless it may not slow anything."""
+        if num_urgent_rows:
+            rows = self._affordable(self._slowdown * self.times.step_s(num_urgent_rows), num_urgent_rows)
+            return max(rows, int(self._slowdown > 0))
+        longest_s = max(ALONE_S, ALONE_STEPS * self.times.step_s(1))
+        return max(1, self._affordable(longest_s - self.times.fixed_s, 0))
+
+    @property
+    def _one_row_s(self) -> float:
+        return self.times.row_s if self._slowdown else 0.0
+
+    def _affordable(self, seconds: float, num_urgent_rows: int) -> int:
+        most = max(0, self.times.most_rows - num_urgent_rows)
+        if not self.times.is_known:
+            return most if num_urgent_rows == 0 else 0
+        # Rounding must not take the row that was saved for.
+        return min(most, int(seconds / self.times.row_s + 1e-6))
