@@ -12,6 +12,9 @@ class AnswerFormat(msgspec.Struct, frozen=True, omit_defaults=True):
     tools: str = ""  # how tool calls are written: tagged, mistral or bare
     tool_names: tuple[str, ...] = ()  # functions that may be called
     is_single: bool = False  # calls after the first are left out
+    template: str = ""  # the model's own response template as JSON, which then says how all of it is read
+    begun: str = ""  # how far the prompt has begun the answer, for the template
+    functions: dict[str, Any] = {}  # their parameters by name, where the template does not tell what is a number
     is_legacy: bool = False  # the one call is told as a `function_call`, as clients knew it before tools
 
 

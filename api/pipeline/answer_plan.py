@@ -5,12 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import msgspec
+
 from api.errors import bad_request
 from api.pipeline.chat_template import TemplateOptions
 from api.pipeline.grammar_check import GrammarCheck
 from api.pipeline.json_grammar import Grammar, json_grammar
 from api.pipeline.messages import Message
 from api.pipeline.reasoning import CLOSE, OPEN, Effort, Reasoning
+from api.pipeline.response_template import ResponseFormat, response_format
 from api.pipeline.structured_output import Structure, check_schema_size
 from api.pipeline.tokenizer import ModelTokenizer
 from api.pipeline.tool_formats import ToolFormat, tool_format_of
@@ -49,16 +52,33 @@ class AnswerStyle:
     grammars: GrammarCheck | None  # None: its tokenizer cannot follow any
     mark_ids: dict[str, int]  # markers of the above that are tokens of their own
     hidden_ids: tuple[int, ...]  # those of them that are special, so not shown unless a job says so
+    own: ResponseFormat | None  # how the model itself says that its answers are read, where no grammar holds them
+
+    def sees_beginning(self, prompt_end: str) -> bool:
+        """Whether the plan needs no more of the prompt."""
+        return self.own is None or self.own.begun_in(prompt_end) is not None
 
     def plan(self, use: ToolUse, structure: Structure | None, prompt_end: str = "") -> AnswerPlan:
         """Raises ApiError 400 for what cannot be followed. `prompt_end` are the last words of the prompt."""
+        is_free = structure is None and not use.is_required
+        if self.own and is_free and self.own.can_read(bool(use.callable)):
+            answer = self.own.answer(prompt_end, use.callable)
+            plan = AnswerPlan("", answer, self.own.shown_tokens(bool(use.callable)))
+        else:
+            plan = self._family_plan(use, structure, prompt_end)
+        changed = msgspec.structs.replace(
+            plan.format,
+            is_single=bool(use.callable) and not use.is_parallel,
+            is_legacy=use.is_legacy and bool(use.callable),
+        )
+        return replace(plan, format=changed)
+
+    def _family_plan(self, use: ToolUse, structure: Structure | None, prompt_end: str) -> AnswerPlan:
         reasoning = self.reasoning.mark_in(prompt_end)
         answer = AnswerFormat(
             reasoning=reasoning,
             tools=self.tools.reader if use.callable else "",
             tool_names=tuple(tool.name for tool in use.callable),
-            is_single=bool(use.callable) and not use.is_parallel,
-            is_legacy=use.is_legacy and bool(use.callable),
         )
         shown = self.hidden_ids if use.callable or reasoning else ()
         return AnswerPlan(self._grammar(use, structure, reasoning), answer, shown)
@@ -146,7 +166,9 @@ def _named(name: str, grammar: Grammar) -> NamedGrammar:
 def answer_style(tokenizer: ModelTokenizer, vocab_size: int) -> AnswerStyle:
     """Told from the model's chat template and vocabulary."""
     source = tokenizer.template.source
-    tools = tool_format_of(source, tokenizer.template.takes_system)
+    own = response_format(tokenizer.response_template, source, tokenizer.special_ids)
+    reads_calls = own is not None and own.reads_calls
+    tools = tool_format_of(source, tokenizer.template.takes_system, reads_calls)
     marks = (*tools.markers, OPEN, CLOSE)
     return AnswerStyle(
         tools=tools,
@@ -154,4 +176,5 @@ def answer_style(tokenizer: ModelTokenizer, vocab_size: int) -> AnswerStyle:
         grammars=tokenizer.grammar_check(vocab_size),
         mark_ids=tokenizer.added_ids(marks),
         hidden_ids=tuple(tokenizer.added_ids(marks, is_special=True).values()),
+        own=own,
     )

@@ -86,9 +86,15 @@ def prepare_chat(
     ids = encode_chat(valid, model)
     if len(ids) >= model.max_context:
         raise context_length_exceeded(model.max_context, len(ids), "messages")
-    plan = model.style.plan(valid.tools, valid.structure, model.tokenizer.end_of(ids))
+    plan = model.style.plan(valid.tools, valid.structure, _prompt_end(ids, model))
     draft = _Draft(endpoint, valid.generation, model, tenant, settings, plan)
     return _finish(draft, (ids,), model.max_context)
+
+
+def _prompt_end(ids: TokenIds, model: ServedModel) -> str:
+    """As much of the prompt as tells how the answer goes on from it."""
+    end = model.tokenizer.end_of(ids)
+    return end if model.style.sees_beginning(end) else model.tokenizer.decode(ids)
 
 
 def encode_chat(valid: ValidChatRequest, model: ServedModel) -> TokenIds:

@@ -39,6 +39,7 @@ class ModelTokenizer:
         self._pool = pool
         self.template = ChatTemplate(backend)
         self._control = ControlTokens(self._tokenizer, control_literals(self._tokenizer, self.template.source))
+        self.response_template: Any = backend.response_template  # how answers are to be read; None for most models
         self._bos_id: int | None = backend.bos_token_id
         self._fill_in = fill_in_of(self._tokenizer)
         declared = backend.model_max_length
@@ -136,6 +137,11 @@ class ModelTokenizer:
         """The ids of those words that the vocabulary has as one added token; special ones are no part of a text."""
         added = {token.content: (i, token.special) for i, token in self._tokenizer.get_added_tokens_decoder().items()}
         return {word: added[word][0] for word in words if word in added and (added[word][1] or not is_special)}
+
+    @property
+    def special_ids(self) -> dict[str, int]:
+        """Tokens that are no part of a text, as they are written."""
+        return {token.content: i for i, token in self._tokenizer.get_added_tokens_decoder().items() if token.special}
 
     def grammar_check(self, vocab_size: int) -> GrammarCheck | None:
         """None where the vocabulary is of a kind that cannot follow grammars."""

@@ -121,14 +121,20 @@ class MistralFormat(ToolFormat):
         return f"calls: call{'+' if is_parallel else ''}\ncall: {begin} ({' | '.join(names)})\n"
 
 
-def tool_format_of(template: str, takes_system: bool) -> ToolFormat:
-    """Told from the text of the chat template."""
+def tool_format_of(template: str, takes_system: bool, reads_calls: bool = False) -> ToolFormat:
+    """Told from the text of the chat template.
+
+    `reads_calls`: what the model writes is read in its own way, so the chat template may tell of functions in its own
+    way too. What a grammar holds is tagged then.
+    """
     if "[TOOL_CALLS]" in template:
         return MistralFormat(is_newer="[ARGS]" in template)
     if "tools" in template and "<tool_call>" in template and not any(other in template for other in _OTHER_TAGGED):
         return TaggedFormat()
     if "tools" in template and "<|start_header_id|>" in template and '"parameters"' in template:
         return BareFormat()
+    if "tools" in template and reads_calls:
+        return TaggedFormat()
     return DescribedFormat(takes_system)
 
 

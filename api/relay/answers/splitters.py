@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from api.relay.answers.parts import Part, PlainSplitter, Splitter, ToolCallArguments, ToolCallBegin
 from api.relay.answers.reading import Reader, ReadingSplitter, read_content
+from api.relay.answers.template_splitter import TemplateSplitter
 from api.relay.answers.thinking import thinking_reader
 from api.relay.answers.tool_formats import bare_reader, read_mistral, read_tagged
 from api.stream_view import AnswerFormat
@@ -43,6 +44,8 @@ class FirstCallSplitter:
 
 
 def _reading(answer: AnswerFormat) -> Splitter:
+    if answer.template:
+        return TemplateSplitter(answer)
     if not (answer.reasoning or answer.tools):
         return PlainSplitter()
     tools = TOOL_READERS[answer.tools](answer)

@@ -33,6 +33,8 @@ PIECES: dict[str, str | list[int]] = {
     "spaces": "  two  spaces\n\n\ttab\r\n   end  ",
     "stops": "one, two; three -- four ENDING of ENDLESS END. five",
     "ending": "All done.",
+    "fields": "<issue_start> Long?\n<issue_closed>Let me see."
+    "<jupyter_code>rise<river>Isar</river><km>295</km><jupyter_output> Done.",
 }
 
 

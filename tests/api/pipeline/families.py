@@ -1,6 +1,7 @@
 """The default model's tokenizer with the chat templates of other families, and what is special to these."""
 
 from pathlib import Path
+from typing import Any
 
 from llguidance import LLMatcher, LLTokenizer
 from tokenizers import AddedToken
@@ -17,6 +18,24 @@ SPECIAL: dict[str, list[str]] = {
     "llama": ["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
     "mistral": ["[TOOL_CALLS]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[INST]", "[/INST]", "[TOOL_RESULTS]"],
     "thinking": [],
+    "templated": ["<|channel>", "<channel|>", "<|call>", "<call|>"],
+}
+RESPONSE_TEMPLATES: dict[str, Any] = {
+    "templated": {
+        "start_anchor": "<|im_start|>assistant\n",
+        "fields": {
+            "reasoning_content": {"open": "<|channel>thought\n", "close": "<channel|>"},
+            "tool_calls": {
+                "open_pattern": r"<\|call>call:(?P<name>\w+)",
+                "close": "<call|>",
+                "repeats": True,
+                "optional": False,
+                "content": "json",
+                "transform": {"type": "function", "function": {"name": "{name}", "arguments": "{content}"}},
+            },
+            "content": {"close": ["<|im_end|>"]},
+        },
+    }
 }
 ORDINARY = ["<tool_call>", "</tool_call>", "<think>", "</think>"]  # added to a vocabulary, but not special
 
@@ -29,6 +48,7 @@ class Family:
         if name != "described":
             backend.chat_template = (TEMPLATES / f"{name}.jinja").read_text()
             backend.add_tokens([AddedToken(text, special=False) for text in ORDINARY])
+        backend.response_template = RESPONSE_TEMPLATES.get(name)
         backend.add_tokens([AddedToken(text, special=True) for text in SPECIAL[name]], special_tokens=True)
         self._backend = backend.backend_tokenizer
         self.tokenizer = ModelTokenizer(backend, NativePool(1))

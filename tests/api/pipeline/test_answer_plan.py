@@ -14,7 +14,7 @@ from api.pipeline.tool_formats import BareFormat, DescribedFormat, MistralFormat
 from api.pipeline.validate import validate_chat
 from api.relay.answers.parts import Part, ToolCallArguments, ToolCallBegin
 from api.relay.answers.splitters import splitter_for
-from tests.api.pipeline.families import SPECIAL, Family
+from tests.api.pipeline.families import RESPONSE_TEMPLATES, SPECIAL, Family
 from tests.api.pipeline.refusals import refusal
 
 CITY = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 9}}, "required": ["city"]}
@@ -67,7 +67,7 @@ Ask = Callable[..., Asked]
 
 @pytest.fixture(scope="module")
 def families(smollm2_folder: Path) -> dict[str, Family]:
-    return {name: Family(name, smollm2_folder) for name in SPECIAL}
+    return {name: Family(name, smollm2_folder) for name in SPECIAL if name not in RESPONSE_TEMPLATES}
 
 
 @pytest.fixture(scope="module")
