@@ -47,7 +47,7 @@ def build_services(settings: ApiSettings, model: ServedModel) -> Services:
         relay=Relay(queue, subscriber, ClientWatch(), settings, metrics),
         caretaker=Caretaker(queue, subscriber, settings, metrics),
         websockets=WebSocketRegistry(settings.ws_max_connections, metrics.websockets),
-        responses=ResponseStore(client, model.name, settings.response_ttl_s),
+        responses=ResponseStore(client, model.name, settings.response_ttl_s, settings.response_store_mb << 20),
         metrics=metrics,
     )
 

@@ -38,9 +38,9 @@ class Turn:
         return Remembered((*self.conversation, *output), stored)
 
 
-def validated(shared: Services, unchecked: UncheckedRequest) -> ValidResponseRequest:
+def validated(shared: Services, unchecked: UncheckedRequest, id_digits: str | None = None) -> ValidResponseRequest:
     """All checks that need neither template nor tokenizer. Raises ApiError."""
-    valid = validate_response(unchecked, secrets.token_hex(RANDOM_HEX_DIGITS // 2))
+    valid = validate_response(unchecked, id_digits or secrets.token_hex(RANDOM_HEX_DIGITS // 2))
     check_model(valid.model, shared.model)
     return valid
 
@@ -70,6 +70,8 @@ def _warming_up(prepared: PreparedRequest) -> PreparedRequest:
 def admitted_turn(shared: Services, turn: Turn, grace_s: float = 0.0, idempotency_key: str = "") -> JobStream:
     """Admitted, and kept so that every process can find it. Raises ApiError."""
     job = turn.prepared.job
+    if turn.is_stored:
+        shared.responses.check_size(turn.stored)
     stream = admitted_stream(shared, turn.prepared, grace_s, idempotency_key)
     try:
         if turn.is_stored and stream.job_id == job.id:  # not a repeat, which is kept already

@@ -1,4 +1,4 @@
-"""Loads the Lua scripts: one verb a file, with the shared part spliced in where it is named."""
+"""Loads the Lua scripts: one verb a file, with the shared parts spliced in where they are named."""
 
 from pathlib import Path
 from typing import Any
@@ -6,18 +6,16 @@ from typing import Any
 import redis
 
 _FOLDER = Path(__file__).parent / "scripts"
+_INCLUDE = "-- include "
 VERBS = (
     "admit", "claim", "renew", "publish_step", "finish", "cancel", "requeue", "requeue_expired", "watch", "rebuild",
-    "pass_bell",
+    "pass_bell", "store_response", "store_answer", "forget_response",
 )  # fmt: skip
 
 
 def script_text(verb: str) -> str:
     lines = (_FOLDER / f"{verb}.lua").read_text().splitlines()
-    return "\n".join(
-        (_FOLDER / f"{line.removeprefix('-- include ')}.lua").read_text() if line.startswith("-- include ") else line
-        for line in lines
-    )
+    return "\n".join(script_text(line.removeprefix(_INCLUDE)) if line.startswith(_INCLUDE) else line for line in lines)
 
 
 class Scripts:

@@ -1,9 +1,7 @@
 -- Included by every script that can end a job: one way to write the terminal event, so there is exactly one.
 
-local function now_ms()
-  local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
-end
+-- include now
+-- include response_ledger
 
 -- A frame is a msgpack array of [job id, sequence number, event]; the events come encoded and are embedded as they are.
 local function publish(P, rows)
@@ -69,5 +67,6 @@ local function end_job(P, id, state, entry)
   local seq = redis.call('RPUSH', P .. 'out:' .. id, entry)
   redis.call('PEXPIRE', key, job[6])
   redis.call('PEXPIRE', P .. 'out:' .. id, job[6])
+  settle(P, id)
   return {id, seq, entry}
 end
