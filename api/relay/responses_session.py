@@ -38,6 +38,7 @@ class OpenTurn:
 @dataclass(frozen=True)
 class SessionLimits:
     max_turns: int  # running and waiting
+    max_bytes: int  # of the messages of these turns
     max_age_s: float
 
 
@@ -54,7 +55,9 @@ class ResponsesSession:
         self._open_turn = open_turn
         self._limits = limits
         self._lock = threading.Lock()
-        self._waiting: dict[str | None, deque[UncheckedRequest]] = {}  # by lane; a lane is here while its thread runs
+        # The messages as they came, which takes less than what they say. A lane is here while its thread runs.
+        self._waiting: dict[str | None, deque[bytes]] = {}
+        self._num_bytes = 0  # of the turns that run or wait
         self._threads: list[threading.Thread] = []
         self._streams: dict[str | None, JobStream] = {}
         self._num_turns = 0
@@ -86,17 +89,18 @@ class ResponsesSession:
         """Nothing that a client says may end its socket, or reach beyond it."""
         lane: str | None = None
         try:
-            fields = parse_json(text.encode())
+            message = text.encode()
+            fields = parse_json(message)
             lane = _lane_of(fields)
             _check_type(fields.get("type"))
-            self._take(lane, fields)
+            self._take(lane, message)
         except ApiError as error:
             self._refuse(lane, error)
         except Exception:
             log.exception("a WebSocket message broke its handler")
             self._refuse(lane, errors.internal())
 
-    def _take(self, lane: str | None, fields: UncheckedRequest) -> None:
+    def _take(self, lane: str | None, message: bytes) -> None:
         if self._is_too_old:
             raise self._too_old()
         if self._is_draining:
@@ -104,20 +108,23 @@ class ResponsesSession:
         with self._lock:
             if self._num_turns >= self._limits.max_turns:
                 raise errors.rate_limited(f"This WebSocket already has {self._num_turns} turns to run.", 1.0)
+            if self._num_turns and self._num_bytes + len(message) > self._limits.max_bytes:
+                raise errors.rate_limited(f"The turns of this WebSocket already have {self._num_bytes} bytes.", 1.0)
             self._num_turns += 1
+            self._num_bytes += len(message)
             if lane in self._waiting:
-                self._waiting[lane].append(fields)
+                self._waiting[lane].append(message)
                 return
-            self._waiting[lane] = deque([fields])
+            self._waiting[lane] = deque([message])
             self._threads = [thread for thread in self._threads if thread.is_alive()]
             thread = threading.Thread(target=self._run_lane, args=(lane,), name="responses-lane", daemon=True)
             self._threads.append(thread)
         thread.start()
 
     def _run_lane(self, lane: str | None) -> None:
-        while (fields := self._next(lane)) is not None:
+        while (message := self._next(lane)) is not None:
             try:
-                self._run_turn(lane, fields)
+                self._run_turn(lane, parse_json(message))
             except ClientGone:
                 pass  # `_leave` ends the lanes
             except ApiError as error:
@@ -128,8 +135,9 @@ class ResponsesSession:
             finally:
                 with self._lock:
                     self._num_turns -= 1
+                    self._num_bytes -= len(message)
 
-    def _next(self, lane: str | None) -> UncheckedRequest | None:
+    def _next(self, lane: str | None) -> bytes | None:
         with self._lock:
             if self._waiting[lane] and not self._is_over:
                 return self._waiting[lane].popleft()

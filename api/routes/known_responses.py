@@ -19,6 +19,8 @@ from worker.protocol.job import ENDPOINT_PREFIXES
 
 _ITEM_ID = re.compile(r"(?:msg|fc|fco|rs)_([0-9a-f]{32})-(?:in-)?\d+")
 _LOST = Terminal("cancelled", "abandoned", "Nobody was waiting for this response any more.")
+MAX_RESPONSES = 1000  # of one conversation, and what they may take as they are kept
+MAX_CONVERSATION_BYTES = 16 << 20
 HAS_ENDED = ("completed", "incomplete", "failed", "cancelled")
 
 
@@ -51,11 +53,13 @@ def conversation(
     if previous_id is None:
         return (), ()
     if previous_id in memory:
+        _check_length(shared, memory[previous_id].ancestors)
         return memory[previous_id].items, memory[previous_id].ancestors
     last = _load(shared, [previous_id], tenant).get(previous_id)
     if last is None:
         raise _previous_not_found(previous_id)
     ids = (*last.stored.ancestors, previous_id)
+    _check_length(shared, ids)
     known = _load(shared, ids, tenant)
     items: list[Item] = []
     for response_id in ids:
@@ -67,6 +71,17 @@ def conversation(
             raise ApiError(400, message, param="previous_response_id", code="previous_response_in_progress")
         items += (*known[response_id].stored.items, *answer["output"])
     return tuple(items), ids
+
+
+def _check_length(shared: Services, ids: tuple[str, ...]) -> None:
+    """Raises ApiError 400 for a conversation of which each further turn would cost too much to load."""
+    if len(ids) < MAX_RESPONSES and shared.responses.num_bytes(ids) < MAX_CONVERSATION_BYTES:
+        return
+    message = (
+        f"The conversation is too long to go on with 'previous_response_id': it may have {MAX_RESPONSES} responses of "
+        f"{MAX_CONVERSATION_BYTES} bytes in all. Send what matters of it as 'input'."
+    )
+    raise ApiError(400, message, param="previous_response_id", code="conversation_too_long")
 
 
 def input_of(shared: Services, tenant: str, kept: KeptResponse) -> Iterator[Item]:

@@ -10,14 +10,13 @@ from api.errors import ApiError, bad_request, unsupported_parameter
 from api.pipeline.parse import UncheckedRequest
 from api.relay.responses_session import OpenTurn, ResponsesSession, SessionLimits
 from api.relay.websocket import WebSocketConnection
+from api.routes.conversation_memory import ConversationMemory
 from api.routes.generation import check_admissible
-from api.routes.known_responses import Remembered
 from api.routes.response_turns import Turn, admitted_turn, keep_answer, prepared_turn, validated
 from api.routes.websocket import check_upgrade
 from api.services import Services, services
 
 PATH = "/v1/responses"
-MAX_REMEMBERED = 16  # conversations that one connection can go on with though they are not stored
 
 routes = Blueprint("responses_websocket", __name__)
 routes.before_request(check_upgrade)
@@ -27,13 +26,14 @@ _sock = flask_sock.Sock()
 @_sock.route(PATH, bp=routes)  # type: ignore[untyped-decorator]
 def websocket(connection: WebSocketConnection) -> None:
     shared = services()
-    limits = SessionLimits(shared.settings.ws_max_requests, shared.settings.ws_max_age_s)
-    memory: dict[str, Remembered] = {}
+    settings = shared.settings
+    limits = SessionLimits(settings.ws_max_requests, 2 * settings.ws_max_message_bytes, settings.ws_max_age_s)
+    memory = ConversationMemory()
     session = ResponsesSession(connection, partial(_open_turn, shared, g.tenant, memory), limits)
     shared.websockets.serve(session)
 
 
-def _open_turn(shared: Services, tenant: str, memory: dict[str, Remembered], fields: UncheckedRequest) -> OpenTurn:
+def _open_turn(shared: Services, tenant: str, memory: ConversationMemory, fields: UncheckedRequest) -> OpenTurn:
     """Raises ApiError."""
     try:
         valid = validated(shared, _body_of(fields))
@@ -55,11 +55,9 @@ def _body_of(fields: UncheckedRequest) -> UncheckedRequest:
     return {**fields, "stream": True}
 
 
-def _ended(shared: Services, memory: dict[str, Remembered], turn: Turn, answer: dict[str, Any] | None) -> None:
+def _ended(shared: Services, memory: ConversationMemory, turn: Turn, answer: dict[str, Any] | None) -> None:
     response_id = turn.prepared.job.id
     keep_answer(shared, turn, response_id)
     if answer is None:
         return
-    memory[response_id] = turn.remembered(answer["output"])
-    while len(memory) > MAX_REMEMBERED:
-        del memory[next(iter(memory))]
+    memory.add(response_id, turn.remembered(answer["output"]))

@@ -7,6 +7,10 @@ import httpx
 import pytest
 from openai.types.responses import ResponseItemList
 
+from api.auth import DEFAULT_TENANT
+from api.responses_store import ResponseStore, StoredResponse
+from api.routes.known_responses import MAX_RESPONSES
+from api.stream_view import StreamView
 from tests.api.http.client import Json, error_of, get, post
 from tests.api.http.conftest import Servers
 from tests.api.http.reciter import RECITER, Recital
@@ -182,6 +186,16 @@ def test_responses_and_their_ancestors_are_kept_for_their_time(servers: Servers)
     assert 86_000 < redis.ttl(key) <= 86_400 + 600
     redis.delete(key)
     assert get(servers.server, f"{RESPONSES}/{first['id']}").status_code == 404
+
+
+def test_a_conversation_of_too_many_responses_is_refused_by_name(servers: Servers) -> None:
+    store = ResponseStore(servers.stack.redis(), RECITER, 60.0, 1 << 27)
+    view = StreamView("responses", RECITER, 0)
+    store.save("resp_long", StoredResponse(DEFAULT_TENANT, view, (), ("resp_none",) * MAX_RESPONSES), 0)
+    refused = post(servers.server, RESPONSES, body(previous_response_id="resp_long"))
+    error = error_of(refused)
+    assert (refused.status_code, error["param"]) == (400, "previous_response_id")
+    assert error["code"] == "conversation_too_long"
 
 
 def test_an_answer_is_read_from_what_is_kept_when_its_job_is_gone(servers: Servers) -> None:

@@ -202,6 +202,21 @@ def test_what_is_wrong_is_an_error_and_the_socket_lives(connect: Connect, messag
     assert connection.turn(**body(), stream_id="a")["status"] == "incomplete"
 
 
+def test_messages_that_wait_are_bounded_in_bytes(
+    connect: Connect, new_web: Callable[..., WebServer], tiny_model_folder: Path
+) -> None:
+    connection = connect(new_web(HEADRACE_WS_MAX_MESSAGE_BYTES="10000", HEADRACE_MODEL=str(tiny_model_folder)))
+    long = {**body(num_tokens=2000), "model": "tiny", "ignore_eos": True}
+    connection.create(**long)
+    assert connection.next()["type"] == "response.created"
+    for _ in range(3):
+        connection.create(**{**long, "num_tokens": 1}, filler="x" * 8000)
+    while (event := connection.next())["type"] != "error":
+        pass
+    assert (event["status"], event["error"]["code"]) == (429, "rate_limit_exceeded")
+    assert "bytes" in event["error"]["message"]
+
+
 def test_errors_name_their_lane(connect: Connect) -> None:
     assert connect().turn(**body(temperature=9), stream_id="a")["stream_id"] == "a"
 
