@@ -208,15 +208,21 @@ class Engine:
             else:
                 self._begin(held)
 
-    def _forward_and_sample(self, spans: list[Span]) -> list[Draw | SamplingFailed]:
+    def _forward_and_sample(self, spans: list[Span]) -> dict[EngineSequence, Draw | SamplingFailed]:
+        """What was drawn for the sequences that need it, but for those whose masks take longer than the step may."""
         sequences = [span.sequence for span in spans if span.needs_logits]
         ruled = {each: grammar for each in sequences if (grammar := self._jobs[each.job_id].grammar_of(each))}
-        masks = self._grammars.start_masks([*ruled.values()]) if ruled else None
+        masks = self._grammars.start_masks(ruled.values()) if ruled else None
         logits = self._model.forward(batch_of_spans(spans, self.page_size, self._model.device))
         self._tell_prompts(logits, spans)
-        allowed = {} if masks is None else dict(zip(ruled, masks.result(), strict=True))
+        found = {} if masks is None else masks.result()
+        allowed = {each: found[grammar] for each, grammar in ruled.items() if grammar in found}
+        timely = [i for i, each in enumerate(sequences) if each in allowed or each not in ruled]
+        told = last_rows(logits, spans)
+        if len(timely) < len(sequences):
+            told, sequences = told[timely], [sequences[i] for i in timely]
         rows = [self._jobs[each.job_id].row_params(each, allowed.get(each)) for each in sequences]
-        return sample(last_rows(logits, spans), rows, self._kernels)
+        return dict(zip(sequences, sample(told, rows, self._kernels), strict=True))
 
     def _tell_prompts(self, logits: torch.Tensor, spans: list[Span]) -> None:
         if not any(span.sequence.wants_prompt_logits for span in spans):
@@ -227,17 +233,17 @@ class Engine:
                 told = prompt_logprobs(rows, span, held.job.sampling.prompt_logprobs or 0)
                 held.tell_prompt(span.sequence, span.start + 1, told)
 
-    def _commit(self, spans: list[Span], drawn: list[Draw | SamplingFailed]) -> None:
-        remaining = iter(drawn)
+    def _commit(self, spans: list[Span], drawn: dict[EngineSequence, Draw | SamplingFailed]) -> None:
         for span in spans:
-            draw = next(remaining) if span.needs_logits else None
+            draw = drawn.get(span.sequence)
             held = self._jobs.get(span.sequence.job_id)
             if held is None:  # another choice of the job has failed in this step
                 continue
             if isinstance(draw, SamplingFailed):
                 self._fail(held, draw)
                 continue
-            self._pages.accept(span)
+            # Where a mask is late, the last token is computed again: its row is what to draw from.
+            self._pages.accept(span.without_last() if draw is None and span.needs_logits else span)
             if draw is not None:
                 self._pages.prove(span.sequence)
                 self._commit_token(held, span.sequence, draw)

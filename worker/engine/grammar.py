@@ -4,9 +4,11 @@ The state of a grammar follows from the answer's tokens alone, so after a crash 
 they have been pushed.
 """
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from functools import cache
+from functools import cache, lru_cache
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -15,6 +17,8 @@ from llguidance import LLMatcher, LLTokenizer
 from worker.engine.draw import MASK_BITS
 
 IDLE_WAIT_S = 0.02
+MASKS_S = 0.05  # after so long a step waits for no further masks: a few grammars need ten milliseconds for each
+MAX_MADE = 16  # grammars that are kept as they were made: many requests have the same
 
 
 class GrammarFailed(Exception):
@@ -27,6 +31,7 @@ class AnswerGrammar:
     def __init__(self, matcher: LLMatcher) -> None:
         """Raises GrammarFailed."""
         self.matcher = matcher
+        self.last_round = 0  # of masks, in which this grammar's was computed
         self._check()
 
     @property
@@ -73,11 +78,12 @@ class GrammarRoom:
     """
 
     def __init__(self, make_grammar: MakeGrammar | None, vocab_size: int) -> None:
-        self._make_grammar = make_grammar
+        self._make_grammar: MakeGrammar | None = make_grammar and lru_cache(MAX_MADE)(make_grammar)
         self._num_words = -(-vocab_size // MASK_BITS)
         self._maker = ThreadPoolExecutor(1, thread_name_prefix="grammar-maker")
         self._masker = ThreadPoolExecutor(1, thread_name_prefix="grammar-masks")
         self._coming: dict[str, Future[list[AnswerGrammar]]] = {}
+        self._num_rounds = 0
 
     def order(self, job_id: str, grammar: str, num_choices: int) -> None:
         """Begins to make a job's grammars, one for each choice; see `made`."""
@@ -99,18 +105,28 @@ class GrammarRoom:
             del self._coming[job_id]
         return ready
 
-    def start_masks(self, grammars: Sequence[AnswerGrammar]) -> "Future[torch.Tensor]":
-        """int32 [grammars, words], see RowParams. The grammars must not change before it is done."""
-        return self._masker.submit(self._masks, [grammar.matcher for grammar in grammars])
+    def start_masks(self, grammars: Iterable[AnswerGrammar]) -> "Future[dict[AnswerGrammar, torch.Tensor]]":
+        """int32 [words] of each, see RowParams. The grammars must not change before it is done.
+
+        Where that takes too long for one step, only of some, of at least one: those whose last one is longest ago.
+        """
+        return self._masker.submit(self._masks, sorted(grammars, key=attrgetter("last_round")))
 
     def _make(self, grammar: str, num_choices: int) -> list[AnswerGrammar]:
         if self._make_grammar is None:
             raise GrammarFailed("this engine follows no grammars")
-        first = self._make_grammar(grammar)
-        return [first, *(AnswerGrammar(first.matcher.deep_copy()) for _ in range(num_choices - 1))]
+        made = self._make_grammar(grammar)
+        return [AnswerGrammar(made.matcher.deep_copy()) for _ in range(num_choices)]
 
-    def _masks(self, matchers: list[LLMatcher]) -> torch.Tensor:
-        masks = torch.zeros(len(matchers), self._num_words, dtype=torch.int32)
-        for matcher, mask in zip(matchers, masks, strict=True):
-            matcher.unsafe_compute_mask_ptr(mask.data_ptr(), mask.nbytes)
-        return masks
+    def _masks(self, grammars: list[AnswerGrammar]) -> dict[AnswerGrammar, torch.Tensor]:
+        self._num_rounds += 1
+        deadline_s = time.perf_counter() + MASKS_S
+        found: dict[AnswerGrammar, torch.Tensor] = {}
+        masks = torch.zeros(len(grammars), self._num_words, dtype=torch.int32)
+        for grammar, mask in zip(grammars, masks, strict=True):
+            if found and time.perf_counter() > deadline_s:
+                break
+            grammar.matcher.unsafe_compute_mask_ptr(mask.data_ptr(), mask.nbytes)
+            grammar.last_round = self._num_rounds
+            found[grammar] = mask
+        return found

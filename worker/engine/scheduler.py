@@ -18,7 +18,7 @@ from operator import attrgetter
 from worker.engine.backfill import Backfill
 from worker.engine.page_keeper import PageKeeper
 from worker.engine.policy import Policy
-from worker.engine.sequence import Sequence, Span, num_rows
+from worker.engine.sequence import PROMPT_LOGITS_A_STEP, Sequence, Span, num_rows
 
 Rank = tuple[int, int, int, int]
 _by_rank = attrgetter("rank")
@@ -32,6 +32,7 @@ class Scheduler:
         self.running: list[Sequence] = []  # both lists are sorted by rank
         self.waiting: list[Sequence] = []
         self.num_preemptions = 0
+        self._num_prompt_logits = 0  # of all prompts together, that are left for the step being scheduled
         self.max_sequences = min(max_sequences, step_tokens)
         self._pages = pages
         self._policy = policy
@@ -55,6 +56,7 @@ class Scheduler:
         coming = self._pages_to_come() if newcomers else {}
         urgent = [newcomer for newcomer in newcomers if not newcomer.is_backfill]
         is_room_left = self._admit(urgent, coming, self._step_tokens)
+        self._num_prompt_logits = PROMPT_LOGITS_A_STEP
         spans = self._fill(self._step_tokens, is_backfill=False)
         spans += self._schedule_backfill(num_rows(spans), newcomers[len(urgent) :] if is_room_left else [], coming)
         for span in spans:
@@ -156,7 +158,10 @@ class Scheduler:
         spans = []
         chosen = [sequence for sequence in self.running if sequence.is_backfill == is_backfill]
         for sequence in sorted(chosen, key=lambda each: each.num_pending > 1):  # stable: by rank among themselves
-            num_tokens = min(sequence.num_pending, budget, sequence.most_tokens_a_step)
+            num_tokens = min(sequence.num_pending, budget)
+            if sequence.wants_prompt_logits:
+                num_tokens = min(num_tokens, self._num_prompt_logits)
+                self._num_prompt_logits -= num_tokens
             if num_tokens > 0:
                 spans.append(Span(sequence, sequence.num_computed, sequence.num_computed + num_tokens))
                 budget -= num_tokens

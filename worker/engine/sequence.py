@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from worker.protocol.job import Job, JobClass
 
 USUAL_TIMEOUT_MS = 600_000  # what a job without a timeout is ordered by
-PROMPT_LOGITS_A_STEP = 256  # tokens; a row of logits each, with a number for each word of the vocabulary
+PROMPT_LOGITS_A_STEP = 256  # of all prompts; each is a row with a number for each word of the vocabulary
 
 
 class Sequence:
@@ -53,10 +53,6 @@ class Sequence:
     def is_at_limit(self) -> bool:
         return len(self.token_ids) >= self.limit
 
-    @property
-    def most_tokens_a_step(self) -> int:
-        return PROMPT_LOGITS_A_STEP if self.wants_prompt_logits else len(self.token_ids)
-
     def append(self, token_ids: Iterable[int]) -> None:
         """Adds generated tokens, pending until a step computes them."""
         self.token_ids.extend(token_ids)
@@ -79,6 +75,9 @@ class Span:
     def needs_logits(self) -> bool:
         """Whether the span reaches the sequence's end, so that its last row tells the next token."""
         return self.stop == len(self.sequence.token_ids)
+
+    def without_last(self) -> "Span":
+        return Span(self.sequence, self.start, self.stop - 1)
 
     @property
     def num_logit_rows(self) -> int:

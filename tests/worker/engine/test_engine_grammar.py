@@ -18,8 +18,9 @@ from tests.worker.engine.doubles import (
     next_token,
     run,
 )
+from worker.engine import grammar as grammar_module
 from worker.engine.engine import Engine
-from worker.engine.grammar import AnswerGrammar, MakeGrammar
+from worker.engine.grammar import MASKS_S, AnswerGrammar, MakeGrammar
 from worker.protocol.job import Job
 
 PATTERN = "[B-F]{3}X?[B-F]{2}"
@@ -124,6 +125,23 @@ def test_preemption_changes_nothing(make_grammar: MakeGrammar) -> None:
         collected = run(engine)
         texts.append([collected.text(job) for job in jobs])
         assert (engine.stats().num_preemptions_total > 0) == (num_pages == 8)
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("sizes", [{}, {"step_tokens": 5}, {"page_size": 1}, {"prefix_cache": False}])
+def test_masks_that_come_late_change_nothing_but_the_time(
+    make_grammar: MakeGrammar, monkeypatch: pytest.MonkeyPatch, sizes: dict[str, Any]
+) -> None:
+    free, jobs = make_job([7, 8, 9], max_tokens=20), [ruled([1 + i, 2, 3, 4], job_fields={"n": 4}) for i in range(2)]
+    texts = []
+    for seconds in (MASKS_S, -1.0):
+        monkeypatch.setattr(grammar_module, "MASKS_S", seconds)
+        engine = engine_with(make_grammar, **sizes)
+        for job in (*jobs, free):
+            engine.add(job)
+        collected = run(engine)
+        texts.append([answers(collected, job) for job in jobs])
+        assert {each.state for each in collected.terminals.values()} == {"succeeded"}
     assert texts[0] == texts[1]
 
 

@@ -10,6 +10,7 @@ import torch
 from llguidance import LLMatcher
 from transformers import AutoTokenizer
 
+from worker.engine import grammar as grammar_module
 from worker.engine.draw import MASK_BITS
 from worker.engine.grammar import AnswerGrammar, GrammarFailed, GrammarRoom, MakeGrammar, grammar_maker
 
@@ -54,7 +55,7 @@ def test_each_mask_has_the_tokens_that_may_come_next(make: MakeGrammar, tokenize
     texts = ["", "b", "ba", "bac"]
     grammars = [push(make(ABC), [tokenizer.convert_tokens_to_ids(letter) for letter in text]) for text in texts]
     masks = GrammarRoom(make, VOCAB_SIZE).start_masks(grammars).result()
-    assert [allowed(mask) for mask in masks] == [may_follow(tokenizer, text) for text in texts]
+    assert [allowed(masks[grammar]) for grammar in grammars] == [may_follow(tokenizer, text) for text in texts]
 
 
 def test_masks_do_not_wait_for_a_grammar_that_is_being_made(make: MakeGrammar) -> None:
@@ -66,12 +67,20 @@ def test_masks_do_not_wait_for_a_grammar_that_is_being_made(make: MakeGrammar) -
 
     room = GrammarRoom(make_slowly, VOCAB_SIZE)
     room.order("job", ABC, 2)
-    assert room.start_masks([make(ABC)]).result(DEADLINE_S).shape == (1, -(-VOCAB_SIZE // MASK_BITS))
+    (mask,) = room.start_masks([make(ABC)]).result(DEADLINE_S).values()
+    assert mask.shape == (-(-VOCAB_SIZE // MASK_BITS),)
     assert room.made(is_idle=True) == {}
     may_go_on.set()
     while not (made := room.made(is_idle=True)):
         pass
     assert len(made["job"].result()) == 2
+
+
+def test_when_masks_take_too_long_then_they_take_turns(make: MakeGrammar, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grammar_module, "MASKS_S", -1.0)
+    room = GrammarRoom(make, VOCAB_SIZE)
+    grammars = [make(ABC) for _ in range(3)]
+    assert [list(room.start_masks(grammars).result()) for _ in range(4)] == [[grammars[i]] for i in (0, 1, 2, 0)]
 
 
 def test_a_grammar_is_complete_when_nothing_may_follow(make: MakeGrammar, tokenizer: Any) -> None:

@@ -1,9 +1,12 @@
 """The scheduler: budget, order, admission, preemption."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.worker.engine.doubles import make_job
 from tests.worker.engine.scheduler_bench import MAX_CONTEXT, Bench, job_like, spans_of
+from worker.engine import scheduler
 from worker.engine.sequence import Sequence
 from worker.protocol.job import JobClass
 
@@ -24,6 +27,16 @@ def test_several_prompts_share_one_step() -> None:
     for length in (5, 6, 9):
         bench.add(length)
     assert spans_of(bench.step()) == [(1, 0, 5), (2, 0, 6), (3, 0, 5)]
+
+
+def test_prompts_to_be_told_of_share_the_rows_of_logits_that_a_step_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "PROMPT_LOGITS_A_STEP", 6)
+    bench = Bench(step_tokens=16, max_sequences=4)
+    for length in (4, 5):
+        bench.add_job(make_job([1000 * length] * length, max_tokens=2, prompt_logprobs=0))
+    bench.add(5)
+    assert spans_of(bench.step()) == [(1, 0, 4), (2, 0, 2), (3, 0, 5)]
+    assert spans_of(bench.step()) == [(1, 4, 5), (3, 5, 6), (2, 2, 5)]
 
 
 def test_when_all_places_are_taken_then_the_next_waits_for_the_first_to_end() -> None:
