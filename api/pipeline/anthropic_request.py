@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from api.errors import ApiError, bad_request, unsupported_parameter
+from api.pipeline.own_words import in_own_words
 from api.pipeline.parse import UncheckedRequest
 from api.pipeline.raw import convert
 from api.pipeline.validate import ValidChatRequest, validate_chat
@@ -81,7 +82,7 @@ class RawMessagesRequest(RawCountRequest, kw_only=True):
 UNSERVED = ("container", "mcp_servers", "context_management", "inference_geo", "speed")
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 # How a field of the chat request is called here, for errors about it; the longest names first.
-_OWN_NAMES = (
+OWN_NAMES = (
     ("response_format", "output_config.format"),
     ("reasoning_effort", "thinking"),
     ("stop", "stop_sequences"),
@@ -116,17 +117,7 @@ def _as_chat(given: dict[str, Any]) -> ValidChatRequest:
     try:
         return validate_chat({name: value for name, value in given.items() if value is not None})
     except ApiError as error:
-        raise in_own_words(error) from error
-
-
-def in_own_words(error: ApiError) -> ApiError:
-    """The error with the fields called as this endpoint calls them."""
-    for theirs, own in _OWN_NAMES:
-        if error.param is not None and error.param.startswith(theirs):
-            param = own + error.param.removeprefix(theirs)
-            message = error.message.replace(f"'{error.param}'", f"'{param}'")
-            return ApiError(error.status, message, error.type, param=param, code=error.code, headers=error.headers)
-    return error
+        raise in_own_words(error, OWN_NAMES) from error
 
 
 def _prompt(raw: RawCountRequest) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """A Responses request in the words of a chat request, so that everything behind it is checked and run as chat is."""
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from api.errors import ApiError, bad_request
+from api.pipeline.own_words import in_own_words
 from api.pipeline.parse import UncheckedRequest
 from api.pipeline.prepare import PreparedRequest, prepare_chat
 from api.pipeline.responses_items import Item
@@ -29,16 +29,16 @@ _PASSED_ON = (
     "documents", "prediction", "modalities", "audio", "web_search_options",
 )  # fmt: skip
 # How a field of the chat request is called here, for errors about it; the longest names first.
-_OWN_NAMES = (
-    ("response_format.json_schema", "text.format"),
+OWN_NAMES = (
+    (r"(tools\[\d+\])\.function", r"\1"),
+    (r"response_format\.json_schema", "text.format"),
     ("response_format", "text.format"),
     ("max_completion_tokens", "max_output_tokens"),
     ("reasoning_effort", "reasoning.effort"),
     ("verbosity", "text.verbosity"),
-    ("tool_choice.function", "tool_choice"),
-    ("messages", "input"),
+    (r"tool_choice\.function", "tool_choice"),
+    ("messages.*", "input"),  # places in the messages are no places in the input: several items may make one message
 )
-_TOOL_FUNCTION = re.compile(r"(tools\[\d+\])\.function")
 
 
 def prepare_response(
@@ -51,7 +51,7 @@ def prepare_response(
     try:
         prepared = _prepare_fitting(valid, tuple(items), model, tenant, settings)
     except ApiError as error:
-        raise in_own_words(error) from error
+        raise in_own_words(error, OWN_NAMES) from error
     job_id = f"{ENDPOINT_PREFIXES[ENDPOINT]}{prepared.job.pool}-{valid.id_digits}"
     view = replace(
         prepared.view,
@@ -215,17 +215,3 @@ def _tool_choice(choice: str | dict[str, Any] | None) -> Any:
 
 def _nested(flat: dict[str, Any]) -> dict[str, Any]:
     return {"type": flat.get("type"), "function": {key: value for key, value in flat.items() if key != "type"}}
-
-
-def in_own_words(error: ApiError) -> ApiError:
-    """The error with the fields called as this endpoint calls them."""
-    if error.param is None:
-        return error
-    param = _TOOL_FUNCTION.sub(r"\1", error.param)
-    for theirs, own in _OWN_NAMES:
-        if param.startswith(theirs):
-            # Places in the messages are no places in the input: several items may make one message.
-            param = own if theirs == "messages" else own + param.removeprefix(theirs)
-            break
-    message = error.message.replace(error.param, param)
-    return ApiError(error.status, message, error.type, param=param, code=error.code, headers=error.headers)

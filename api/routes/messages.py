@@ -6,7 +6,8 @@ from flask import Blueprint, Response
 from msgspec.structs import replace
 
 from api.errors import ApiError
-from api.pipeline.anthropic_request import in_own_words, validate_count, validate_messages
+from api.pipeline.anthropic_request import OWN_NAMES, validate_count, validate_messages
+from api.pipeline.own_words import in_own_words
 from api.pipeline.prepare import PreparedRequest, check_model, encode_chat, prepare_chat
 from api.pipeline.validate import ValidChatRequest
 from api.routes.generation import answer, check_admissible, read_request
@@ -36,13 +37,13 @@ def count_tokens() -> dict[str, Any]:
     try:
         return {"input_tokens": len(encode_chat(valid, shared.model))}
     except ApiError as error:
-        raise in_own_words(error) from error
+        raise in_own_words(error, OWN_NAMES) from error
 
 
 def _prepared(shared: Services, valid: ValidChatRequest, tenant: str) -> PreparedRequest:
     try:
         prepared = prepare_chat(valid, shared.model, tenant, shared.settings, ENDPOINT)
     except ApiError as error:
-        raise in_own_words(error) from error
+        raise in_own_words(error, OWN_NAMES) from error
     shown = {"input_tokens": prepared.job.num_prompt_tokens}
     return PreparedRequest(prepared.job, replace(prepared.view, shown=shown))

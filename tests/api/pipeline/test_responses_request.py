@@ -6,7 +6,8 @@ import pytest
 
 from api.errors import ApiError
 from api.pipeline.messages import Message, ToolCall
-from api.pipeline.responses_chat import chat_request, in_own_words
+from api.pipeline.own_words import in_own_words
+from api.pipeline.responses_chat import OWN_NAMES, chat_request
 from api.pipeline.responses_request import ValidResponseRequest, validate_response
 from api.pipeline.responses_shown import shown_fields
 from api.stream_view import StreamView
@@ -156,7 +157,7 @@ def test_a_number_that_cannot_be_kept_is_refused() -> None:
     ],
 )
 def test_errors_name_the_fields_as_the_client_knows_them(theirs: str, own: str) -> None:
-    error = in_own_words(ApiError(400, f"'{theirs}' is wrong.", param=theirs, code="c"))
+    error = in_own_words(ApiError(400, f"'{theirs}' is wrong.", param=theirs, code="c"), OWN_NAMES)
     assert (error.param, error.message, error.code) == (own, f"'{own}' is wrong.", "c")
 
 
