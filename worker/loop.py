@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import redis
+from msgspec.structs import replace
 
 from worker.claimer import Claimer, Rooms
 from worker.control import Handlers
@@ -186,4 +187,11 @@ class WorkerLoop:
 
 
 def _events(output: JobOutput) -> list[Event]:
-    return [*output.deltas, output.terminal] if output.terminal else [*output.deltas]
+    if output.terminal is None:
+        return [*output.deltas]
+    ended_s = unix_s() if output.terminal.state == "succeeded" else 0
+    return [*output.deltas, replace(output.terminal, ended_s=ended_s)]
+
+
+def unix_s() -> int:
+    return int(time.time())

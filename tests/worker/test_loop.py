@@ -11,6 +11,7 @@ import redis
 
 from tests.processes import wait_until
 from tests.worker.protocol.conftest import rooms
+from worker import loop
 from worker.claimer import Claimer
 from worker.engine.engine import Engine, JobOutput
 from worker.engine.job_check import JobRejected
@@ -28,6 +29,7 @@ from worker.publisher import Publisher
 
 _numbers = itertools.count()
 NUM_WORDS = 4
+DONE = Terminal("succeeded", ended_s=7)
 
 
 class WordEngine:
@@ -120,7 +122,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench(broker_url: str) -> Iterator[Bench]:
+def bench(broker_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setattr(loop, "unix_s", lambda: DONE.ended_s)
     made = Bench(broker_url)
     yield made
     made.publisher.stop()
@@ -134,7 +137,7 @@ def test_a_job_is_claimed_computed_and_published_step_by_step(bench: Bench) -> N
     bench.tick(2)
     assert bench.queue.replay(job_id, 0) == WORDS[:2]
     bench.tick(2)
-    assert bench.queue.replay(job_id, 0) == [*WORDS, Terminal("succeeded")]
+    assert bench.queue.replay(job_id, 0) == [*WORDS, DONE]
     assert (len(bench.held), bench.queue.snapshot().num_running) == (0, 0)
 
 
@@ -152,7 +155,7 @@ def test_an_unanswered_claim_is_repeated_and_loses_nothing(bench: Bench, monkeyp
     bench.keeper.beat(1.0)
     monkeypatch.setattr(bench.lease, "claim", real_claim)
     bench.tick(NUM_WORDS)
-    assert bench.queue.replay(job_id, 0) == [*WORDS, Terminal("succeeded")]
+    assert bench.queue.replay(job_id, 0) == [*WORDS, DONE]
 
 
 def test_events_that_the_broker_lost_are_appended_again(bench: Bench) -> None:
@@ -160,7 +163,7 @@ def test_events_that_the_broker_lost_are_appended_again(bench: Bench) -> None:
     bench.tick(2)
     bench.client.rpop(f"headrace:{{{bench.pool}}}:out:{job_id}", 2)
     bench.tick(2)
-    assert bench.queue.replay(job_id, 0) == [*WORDS, Terminal("succeeded")]
+    assert bench.queue.replay(job_id, 0) == [*WORDS, DONE]
 
 
 def test_a_cancelled_job_is_dropped_with_the_next_renewal(bench: Bench) -> None:
@@ -186,7 +189,7 @@ def test_a_job_the_engine_refuses_fails_alone(bench: Bench) -> None:
     refused, fine = bench.admit(0), bench.admit()
     bench.tick(NUM_WORDS)
     assert bench.queue.replay(refused, 0) == [Terminal("failed", "invalid_request", "a prompt of nothing")]
-    assert bench.queue.replay(fine, 0) == [*WORDS, Terminal("succeeded")]
+    assert bench.queue.replay(fine, 0) == [*WORDS, DONE]
 
 
 def test_a_leaving_worker_hands_its_jobs_back_with_their_tokens(bench: Bench) -> None:
@@ -209,7 +212,7 @@ def test_a_stopping_worker_finishes_what_it_can_within_its_grace(bench: Bench) -
     waiting = bench.admit()
     bench.loop.run(grace_s=60.0)
     bench.publisher.flush(30)
-    assert bench.queue.replay(running, 0)[-1] == Terminal("succeeded")
+    assert bench.queue.replay(running, 0)[-1] == DONE
     assert bench.queue.describe(waiting)["state"] == "queued"
 
 
@@ -235,7 +238,7 @@ def test_the_queue_keeps_a_job_whose_last_reply_was_lost(bench: Bench, monkeypat
     monkeypatch.setattr(lease, "publish_step", lose_the_first_reply)
     bench.tick()
     assert calls == [2, 2]
-    assert bench.queue.replay(job_id, 0) == [*WORDS, Terminal("succeeded")]
+    assert bench.queue.replay(job_id, 0) == [*WORDS, DONE]
     assert len(bench.held) == 0
 
 
@@ -245,7 +248,7 @@ def test_a_job_that_comes_back_while_the_engine_still_has_it_goes_on_once(bench:
     bench.lease.requeue([(job_id, 1)], is_leaving=False)
     bench.tick(NUM_WORDS - 1)
     assert bench.queue.describe(job_id)["state"] == "succeeded"
-    assert bench.queue.replay(job_id, 0) == [*WORDS, Terminal("succeeded")]
+    assert bench.queue.replay(job_id, 0) == [*WORDS, DONE]
     assert not bench.engine.has_work
 
 
@@ -259,7 +262,7 @@ def test_news_of_a_loss_that_comes_late_does_not_touch_the_job_claimed_again(ben
     bench.held.report_lost([(job_id, 1)])
     bench.held.close_ended([Row(job_id, 1, 9, Terminal("succeeded"))])
     bench.tick(NUM_WORDS - 1)
-    assert bench.queue.replay(job_id, 0) == [*WORDS, Terminal("succeeded")]
+    assert bench.queue.replay(job_id, 0) == [*WORDS, DONE]
     assert len(bench.held) == 0
 
 

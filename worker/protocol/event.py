@@ -57,6 +57,7 @@ class Terminal(msgspec.Struct, frozen=True, array_like=True, tag="terminal"):
     num_prompt_tokens: int = 0
     num_completion_tokens: int = 0
     num_cached_tokens: int = 0
+    ended_s: int = 0  # Unix time at which a job succeeded; 0 where it is not told
 
 
 Event = Delta | Terminal

@@ -64,7 +64,7 @@ class ResponsesDialect:
             "object": "response",
             "created_at": self._view.created_s,
             "status": self._status,
-            "completed_at": None,  # the events, which are all there is to tell from, bear no times
+            "completed_at": self._completed_at(),
             "error": self._failure() if self._status == "failed" else None,
             "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
             "model": self._view.model,
@@ -131,6 +131,9 @@ class ResponsesDialect:
         kind = f"response.{self._status}"
         # No event is called response.cancelled: the status tells it.
         yield {"type": kind if kind in LAST_EVENTS else "response.incomplete", "response": self.response()}
+
+    def _completed_at(self) -> int | None:
+        return self._terminal.ended_s or None if self._terminal and self._status == "completed" else None
 
     def _usage(self) -> dict[str, Any] | None:
         if self._terminal is None:

@@ -1,6 +1,7 @@
 """Given POST /v1/responses, the answer, its stream and the conversation it may go on with are exact."""
 
 import json
+import time
 from typing import Any
 
 import httpx
@@ -73,6 +74,7 @@ def test_an_answer_that_comes_to_its_end_is_completed(server: WebServer, recital
     assert text_of(response) == "All done."
     assert (response["status"], response["incomplete_details"]) == ("completed", None)
     assert [item["status"] for item in response["output"]] == ["completed"]
+    assert response["created_at"] <= response["completed_at"] <= time.time()
 
 
 def test_logprobs_are_told_when_they_are_included(server: WebServer) -> None:

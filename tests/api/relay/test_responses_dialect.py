@@ -105,6 +105,12 @@ def test_a_text_answer_opens_and_closes_its_item_and_its_part() -> None:
     assert chunks == [{**chunk, "sequence_number": i} for i, chunk in enumerate(expected)]
 
 
+def test_what_is_completed_says_when() -> None:
+    assert ResponsesDialect(ID, VIEW).whole([EVENTS[0], EVENTS[-2], replace(DONE, ended_s=9)])["completed_at"] == 9
+    told = ResponsesDialect(ID, VIEW).whole([Delta(0, (1,), "Hel", "length"), replace(DONE, ended_s=9)])
+    assert (told["status"], told["completed_at"]) == ("incomplete", None)
+
+
 def test_the_whole_answer_is_the_one_that_the_stream_ends_with() -> None:
     assert ResponsesDialect(ID, VIEW).whole(EVENTS) == chunks_of(VIEW, EVENTS)[-1]["response"]
 

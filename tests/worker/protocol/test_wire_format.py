@@ -49,6 +49,12 @@ def test_a_delta_from_before_logprobs_is_read_and_what_a_delta_lacks_costs_a_byt
     assert len(encode_event(Delta(0, (5,), "x"))) == len(old) + 3
 
 
+def test_an_end_from_before_times_is_read_and_a_time_survives() -> None:
+    old = msgspec.msgpack.encode(["terminal", "succeeded", "", "", 1, 2, 0])
+    assert decode_event(old) == Terminal("succeeded", num_prompt_tokens=1, num_completion_tokens=2)
+    assert decode_event(encode_event(Terminal("succeeded", ended_s=2**33))) == Terminal("succeeded", ended_s=2**33)
+
+
 def test_logprobs_survive_the_queue_and_a_frame() -> None:
     best = TokenLogprob(5, -0.25, b" caf\xc3")
     delta = Delta(1, (5,), "", None, (TokenLogprobs(best, (best, TokenLogprob(6, -math.inf, b""))),))
