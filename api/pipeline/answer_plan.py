@@ -1,6 +1,7 @@
 """What an answer must look like and how it will be read: tools, structure and thoughts brought together."""
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -21,6 +22,7 @@ from api.pipeline.tools import NO_TOOLS, Tool, ToolUse
 from api.stream_view import AnswerFormat
 
 NamedGrammar = dict[str, Any]
+LOCATING_S = 2.0  # so long it is looked for which of many parts of a grammar is bad
 
 
 class AsksForAnswer(Protocol):
@@ -143,11 +145,14 @@ class AnswerStyle:
         """The problem of the whole with the name of the part that has it."""
         parts = [] if structure is None or use.is_required else [(structure.param, structure.grammar)]
         parts += [(f"{tool.param}.parameters", _arguments(tool)) for tool in use.callable]
-        for param, grammar in parts:
+        deadline_s = time.monotonic() + LOCATING_S
+        for param, grammar in parts if len(parts) > 1 else ():
+            if time.monotonic() > deadline_s:
+                break
             own = self._problem(json.dumps({"grammars": [grammar]}, ensure_ascii=False))
             if own:
                 return bad_request(f"'{param}' cannot be followed: {own}.", param)
-        param = parts[0][0]
+        param = parts[0][0] if len(parts) == 1 else "tools"
         return bad_request(f"'{param}' cannot be followed: {problem}.", param)
 
 

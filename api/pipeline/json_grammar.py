@@ -52,7 +52,7 @@ def costly_place(schema: Schema) -> str | None:
     """What in the schema would take far too long to make a grammar of, in words; None if nothing would."""
     if is_deeper_than(schema, MAX_DEPTH):
         return f"more than {MAX_DEPTH} levels"
-    for inner in _subschemas(schema):
+    for inner in _objects(schema):
         properties, step = inner.get("properties"), inner.get("multipleOf")
         if isinstance(properties, dict) and len(properties) > MAX_PROPERTIES:
             return f"an object with more than {MAX_PROPERTIES} properties"
@@ -97,6 +97,14 @@ def _names_all_its_keys(schema: Schema) -> bool:
     if not isinstance(properties, dict) or not properties or any(key in schema for key in _OPEN_BY_CHOICE):
         return False
     return isinstance(required, list) and all(name in properties for name in required)
+
+
+def _objects(value: Any) -> Iterator[Schema]:
+    """All objects in it, wherever they are: a reference may name any place."""
+    if isinstance(value, dict):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _objects(inner)
 
 
 def _subschemas(value: Any) -> Iterator[Schema]:

@@ -146,7 +146,7 @@ class ModelTokenizer:
     def grammar_check(self, vocab_size: int) -> GrammarCheck | None:
         """None where the vocabulary is of a kind that cannot follow grammars."""
         try:
-            return GrammarCheck(self._tokenizer, max(vocab_size, self.vocab_size), self._pool)
+            return GrammarCheck(self._tokenizer, max(vocab_size, self.vocab_size))
         except ValueError:
             return None
 

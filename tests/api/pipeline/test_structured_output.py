@@ -1,15 +1,17 @@
 """What an answer shall match: what is taken, what is refused and where, and what the grammars accept."""
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 from llguidance import LLMatcher, LLTokenizer
+from tokenizers import Tokenizer
 
-from api.pipeline.grammar_check import MAX_BUILD_S, GrammarCheck
+from api.pipeline.grammar_check import GrammarCheck
+from api.pipeline.grammar_trials import TOO_COMPLEX, GrammarTrials
 from api.pipeline.json_grammar import closed
-from api.pipeline.native_pool import NativePool
 from api.pipeline.prepare import prepare_chat, prepare_completion
 from api.pipeline.served_model import ServedModel
 from api.pipeline.validate import validate_chat, validate_completion
@@ -122,6 +124,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"response_format": schema_format({"enum": ["x" * 300_000]})}, SCHEMA),
     ({"response_format": schema_format({"properties": {f"p{i}": {} for i in range(1001)}})}, SCHEMA),
     ({"response_format": schema_format({"type": "integer", "multipleOf": 999983})}, SCHEMA),
+    ({"guided_json": {"$ref": "#/x/y", "x": {"y": {"type": "integer", "multipleOf": 999983}}}}, "guided_json"),
     ({"guided_json": "{"}, "guided_json"),
     ({"guided_json": "[]"}, "guided_json"),
     ({"guided_json": {"type": "object", "properties": {"a": {"not": {}}}}}, "guided_json"),
@@ -159,15 +162,29 @@ def test_other_ways_to_say_it_are_refused_by_name(grammars: Grammars, name: str)
     assert facts == (400, f"structured_outputs.{name}", "unsupported_parameter")
 
 
-def test_a_schema_that_takes_too_long_to_follow_is_refused_and_remembered(smollm2_folder: Path) -> None:
-    from tokenizers import Tokenizer  # noqa: PLC0415
+def multiples(*steps: int) -> dict[str, Any]:
+    return {"allOf": [{"type": "integer", "multipleOf": step} for step in steps]}
 
-    times = iter([0.0, MAX_BUILD_S + 1])
-    tokenizer = Tokenizer.from_file(str(smollm2_folder / "tokenizer.json"))
-    check = GrammarCheck(tokenizer, 49152, NativePool(1), clock=lambda: next(times))
-    grammar = LLMatcher.grammar_from_regex("a+")
-    assert check.problem(grammar) == "it is too complex"
-    assert check.problem(grammar) == "it is too complex"  # without another try: the clock has run out
+
+SLOW = multiples(997, 991)  # six seconds; each alone takes none
+LARK_SLOW = f"start: %json {json.dumps(SLOW)}"
+
+
+def test_a_grammar_that_takes_too_long_to_make_is_ended_and_remembered(smollm2_folder: Path) -> None:
+    check = GrammarCheck(Tokenizer.from_file(str(smollm2_folder / "tokenizer.json")), 49152, slow_s=0.1)
+    slow, quick = (json.dumps({"grammars": [{"json_schema": schema}]}) for schema in (SLOW, multiples(97, 91)))
+    assert check.problem(slow) == TOO_COMPLEX
+    assert check.problem(quick) == ""
+    assert check.problem(json.dumps({"grammars": [{"lark_grammar": LARK_SLOW}]})) == TOO_COMPLEX
+    check._trials = None  # type: ignore[assignment]
+    assert check.problem(slow) == TOO_COMPLEX
+
+
+def test_a_process_that_tries_grammars_is_started_again_when_it_is_gone(smollm2_folder: Path) -> None:
+    trials = GrammarTrials((smollm2_folder / "tokenizer.json").read_text, 49152)
+    assert trials.problem(LLMatcher.grammar_from_regex("a+")) == ""
+    trials._server().shutdown(socket.SHUT_RDWR)
+    assert trials.problem(LLMatcher.grammar_from_regex("a(")) != ""
 
 
 INNER = {"type": "object", "properties": {"b": {}}}
