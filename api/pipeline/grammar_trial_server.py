@@ -46,9 +46,9 @@ def main() -> None:
 
 def _restrict(limit_s: float) -> None:
     """Of the process: beyond these limits the kernel ends it."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
-    resource.setrlimit(resource.RLIMIT_STACK, (MAX_STACK, MAX_STACK))
+    for kind, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, MAX_MEMORY), (resource.RLIMIT_STACK, MAX_STACK)):
+        _, hard = resource.getrlimit(kind)
+        resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
     signal.setitimer(signal.ITIMER_PROF, limit_s)
 
 
