@@ -13,10 +13,12 @@ from ops.bench.own_server import HEADRACE
 from ops.bench.picture import svg
 from ops.bench.results import Results, save
 from ops.bench.rounds import run
+from ops.bench.server import end_in_order_when_told
 from ops.bench.table import markdown
 
 
 def main() -> None:
+    end_in_order_when_told()
     options = read_options()
     options.out.mkdir(parents=True, exist_ok=True)
     began_s = time.monotonic()

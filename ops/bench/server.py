@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -85,6 +86,16 @@ def running(launch: Launch, log: Path) -> Iterator[RunningServer]:
         yield RunningServer(launch, process.pid, _first_token_s(launch, process, log) - began_s)
     finally:
         _stop(process)
+
+
+def end_in_order_when_told() -> None:
+    """Make SIGTERM an exception, as SIGINT is one: what was started ends with this process, children of it included."""
+
+    def leave(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_IGN)  # a second one must not cut the ending short
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
 
 
 def own_environment() -> dict[str, str]:

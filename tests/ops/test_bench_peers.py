@@ -3,6 +3,8 @@
 import hashlib
 import json
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,7 +15,9 @@ from ops.bench.options import read_options
 from ops.bench.own_server import HEADRACE, launch_headrace
 from ops.bench.peers import GGUF_FOLDER, LLAMA_SERVER, LLAMA_SERVER_Q8, PEERS, TRANSFORMERS, VLLM, Absent, find, version
 from ops.bench.server import Launch, ServerFailed, running
-from ops.ports import free_port
+from ops.cli import ROOT
+from ops.ports import free_port, is_listening
+from tests.processes import GENEROUS_S, wait_until
 
 NOTHING_INSTALLED = {"PATH": ""}
 
@@ -105,6 +109,25 @@ def test_given_a_server_that_ends_at_its_start_then_the_error_shows_its_last_wor
 
     with pytest.raises(ServerFailed, match=r'^unlucky ended with 1 at its start\. .*: \["no luck"\]$'), failing:
         pass
+
+
+def test_given_the_benchmark_is_told_to_end_then_the_server_and_its_workers_end_too(tmp_path: Path) -> None:
+    port = free_port()
+    worker = f"import socket, time; s = socket.create_server(('127.0.0.1', {port})); time.sleep(600)"
+    server = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {worker!r}])"
+    bench = (
+        "from pathlib import Path; from ops.bench.server import *; end_in_order_when_told();"
+        f"running(Launch('slow', [sys.executable, '-c', {server!r}], {free_port()}, 'm'), Path('log')).__enter__()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", bench], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    try:
+        wait_until(lambda: is_listening("127.0.0.1", port), "the server's worker listens")
+        process.terminate()
+        assert process.wait(GENEROUS_S) == 128 + signal.SIGTERM
+        assert not is_listening("127.0.0.1", port)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_copy_of_a_model_never_ends_by_itself_and_the_original_stays_as_it_was(
