@@ -43,6 +43,16 @@ def test_the_prompt_counts_once_and_the_answers_add_up(server: WebServer) -> Non
     assert [text_of(three, i) for i in range(3)] == [text_of(one)] * 3
 
 
+def test_an_index_is_the_choices_and_counts_no_tokens(tiny: WebServer) -> None:
+    for path, body in (
+        (CHAT, chat_body("Tell.", 20, model="tiny")),
+        (COMPLETIONS, completion_body([7], 20, model="tiny")),
+    ):
+        chunks = streamed(tiny, path, body | {"logprobs": 1 if path == COMPLETIONS else True}).chunks
+        assert len(chunks) > 5
+        assert [choice["index"] for chunk in chunks for choice in chunk["choices"]] == [0] * len(chunks)
+
+
 def test_the_choices_of_a_chat_are_opened_in_order_before_any_speaks(tiny: WebServer) -> None:
     stream = streamed(tiny, CHAT, tiny_chat(5))
     opened = [chunk["choices"][0] for chunk in stream.chunks[:5]]

@@ -108,6 +108,31 @@ def test_a_token_that_cannot_come_has_a_finite_number(server: WebServer) -> None
         assert all(math.isfinite(number) and number <= 0 for number in numbers)
 
 
+@pytest.mark.parametrize("fields", [{"guided_choice": ["🐦 and"]}, {"top_k": 1}, {"logit_bias": {"2": -100, "5": 100}}])
+def test_what_a_grammar_a_filter_or_a_bias_rules_out_has_a_finite_number_too(
+    server: WebServer, fields: dict[str, Any]
+) -> None:
+    """Of the chosen token as well: here it is one that the model itself would never say."""
+    body = completion_body([FILLER] * 3, 4, logprobs=5, **fields)
+    (choice,) = answered(server, COMPLETIONS, body)["choices"]
+    told = choice["logprobs"]
+    numbers = [*told["token_logprobs"], *(number for top in told["top_logprobs"] for number in top.values())]
+    assert all(math.isfinite(number) and number <= 0 for number in numbers)
+    assert streamed_lists(server, body) == told
+    assert [len(top) in (5, 6) for top in told["top_logprobs"]] == [True] * len(told["tokens"])
+
+
+def test_a_chat_tells_the_bytes_of_characters_in_pieces(server: WebServer) -> None:
+    """Of each token its own; its text is where the character ends."""
+    body = chat_body(num_tokens=9, logprobs=True, guided_choice=["水🐦é"])
+    (choice,) = answered(server, CHAT, body)["choices"]
+    told = choice["logprobs"]["content"]
+    assert choice["message"]["content"] == "水🐦é"
+    assert bytes(byte for token in told for byte in token["bytes"] or ()) == "水🐦é".encode()
+    assert len(told) > 3
+    assert streamed_content(server, body) == told
+
+
 def test_without_asking_there_are_none(server: WebServer) -> None:
     for path, body in ((CHAT, chat_body(logprobs=False)), (COMPLETIONS, completion_body("x", logprobs=None))):
         assert answered(server, path, body)["choices"][0]["logprobs"] is None
