@@ -64,11 +64,11 @@ $(VENV)/.installed-torch: $(VENV)/.created
 
 $(VENV)/.installed: $(VENV)/.installed-torch pyproject.toml constraints.txt
 	$(PIP) -c constraints.txt setuptools
-	$(PIP) -c constraints.txt --no-build-isolation -e '.[api,worker,broker,prepare]'
+	$(PIP) -c constraints.txt --no-build-isolation -e '.[api,worker,batch,broker,prepare]'
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) -c constraints.txt --no-build-isolation -e '.[api,worker,broker,prepare,batch,dev]'
+	$(PIP) -c constraints.txt --no-build-isolation -e '.[api,worker,batch,broker,prepare,dev]'
 	@touch $@
 
 # Node.js itself is among the packages for development, so the machine needs none of its own.

@@ -51,14 +51,15 @@ class ApiMetrics:
             if num:
                 self.moved.labels(rule).inc(num)
 
-    def render(self, queue: JobQueue) -> bytes:
-        """The text exposition: every process's counters, and the queue as Redis has it now."""
+    def render(self, queue: JobQueue, *others: Collector) -> bytes:
+        """The text exposition: every process's counters, and the queue and the `others` as Redis has them now."""
         registry = CollectorRegistry()
         if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
             multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         else:
             registry.register(_Existing(self.registry))
-        registry.register(_QueueCollector(queue))
+        for collector in (_QueueCollector(queue), *others):
+            registry.register(collector)
         return generate_latest(registry)
 
 

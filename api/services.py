@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from flask import current_app, request
 
 from api.auth import ApiKeys, credentials, parse_api_keys
+from api.batch.files import FileBook
+from api.batch.storage import Storage, open_storage
+from api.batch.store import BatchStore
 from api.metrics import ApiMetrics
 from api.pipeline.admission import AdmissionControl
 from api.pipeline.served_model import ServedModel
@@ -30,12 +33,17 @@ class Services:
     caretaker: Caretaker
     websockets: WebSocketRegistry
     responses: ResponseStore
+    storage: Storage
+    files: FileBook
+    batches: BatchStore
     metrics: ApiMetrics
 
 
 def build_services(settings: ApiSettings, model: ServedModel) -> Services:
+    """Raises BadSetting."""
     client = connect(settings.redis_url)
     queue = JobQueue(client, model.name)
+    storage = open_storage(settings, model.name)
     metrics = ApiMetrics()
     subscriber = Subscriber(lambda: connect(settings.redis_url), model.name)
     return Services(
@@ -48,6 +56,9 @@ def build_services(settings: ApiSettings, model: ServedModel) -> Services:
         caretaker=Caretaker(queue, subscriber, settings, metrics),
         websockets=WebSocketRegistry(settings.ws_max_connections, metrics.websockets),
         responses=ResponseStore(client, model.name, settings.response_ttl_s, settings.response_store_mb << 20),
+        storage=storage,
+        files=FileBook(client, model.name, storage),
+        batches=BatchStore(client, model.name),
         metrics=metrics,
     )
 

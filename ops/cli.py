@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from ops.batch_client import Refused
+from ops.batch_commands import add_batch_commands
 from ops.broker import BrokerNotStarted, run_broker
 from ops.procfile import BadProcfile
 from ops.settings import OpsSettings
@@ -30,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     run: Callable[[argparse.Namespace], int] = options.run
     try:
         return run(options)
-    except (BadSetting, BadProcfile, CannotStart, BrokerNotStarted, ModelNotPrepared, ValueError) as error:
+    except (BadSetting, BadProcfile, CannotStart, BrokerNotStarted, ModelNotPrepared, Refused, ValueError) as error:
         print(f"headrace: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -51,10 +53,12 @@ def _parser() -> argparse.ArgumentParser:
     add("broker", _broker, "Run the embedded broker.")
     add("web", _web, "Run the API processes.")
     add("worker", _worker, "Run one worker.")
+    add("batch-worker", _batch_worker, "Run one process that drives batches.")
     add("prepare", _prepare, "Download the default model, or check and repair it.")
     workers = add("workers", _workers, "Ask the workers of the model how they are, or to drain or resume.")
     workers.add_argument("question", choices=["ping", "stats", "drain", "resume"])
     workers.add_argument("name", nargs="*", help="workers to ask; none means all")
+    add_batch_commands(commands.add_parser("batch", help="Submit, follow and read batches."))
     add("doctor", _doctor, "Count the queue again from its jobs, and requeue jobs that no worker holds.")
     add("settings", _settings, "Print all settings, their defaults and their meaning.")
     add("version", _version, "Print the version.")
@@ -76,6 +80,10 @@ def _web(_: argparse.Namespace) -> int:
 
 def _worker(_: argparse.Namespace) -> int:
     return _become("worker")
+
+
+def _batch_worker(_: argparse.Namespace) -> int:
+    return _become("api.batch")
 
 
 def _become(module: str, *arguments: str) -> int:

@@ -3,15 +3,18 @@
 import dataclasses
 from typing import Any
 
+from api.batch.settings import BatchSettings
 from api.settings import ApiSettings
-from ops.settings import OpsSettings
+from ops.settings import ClientSettings, OpsSettings
 from worker.protocol.model_identity import CacheSettings
 from worker.settings import WorkerSettings
 
 READERS: dict[str, tuple[type[Any], ...]] = {
     "API": (ApiSettings, CacheSettings),
+    "batch worker": (BatchSettings,),
     "worker": (WorkerSettings, CacheSettings),
     "`headrace up`": (OpsSettings, CacheSettings),
+    "`headrace batch`": (ClientSettings,),
 }
 
 

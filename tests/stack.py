@@ -100,6 +100,7 @@ class Stack:
         self.broker = start_broker(folder / "broker", self.broker_port)
         self.webs: list[WebServer] = []
         self.workers: list[RunningProcess] = []
+        self.batches: list[RunningProcess] = []
         self._restarted: list[RestartedWorker] = []
 
     @property
@@ -135,6 +136,12 @@ class Stack:
         command = [sys.executable, "-m", "worker"]
         self.workers.append(RunningProcess(command, log, {**self.environ, **settings}))
         return self.workers[-1]
+
+    def start_batch(self, **settings: str) -> RunningProcess:
+        """A process that drives batches."""
+        command = [sys.executable, "-m", "ops.cli", "batch-worker"]
+        self.batches.append(RunningProcess(command, self.folder / "batch.log", {**self.environ, **settings}))
+        return self.batches[-1]
 
     def run_worker_again_and_again(self, command: list[str]) -> "RestartedWorker":
         """A worker that is started anew whenever it dies, as under the supervisor."""
@@ -187,14 +194,17 @@ class Stack:
         """End all processes, the clients of the broker before the broker."""
         for restarted in self._restarted:
             restarted.stop()
-        for process in [*(web.process for web in self.webs), *self.workers, self.broker]:
+        for process in self._processes():
             process.send(signal.SIGCONT)  # a test may have stopped it
             process.kill()
 
     def logs(self) -> str:
         """The end of each process's log."""
-        processes = [*(web.process for web in self.webs), *self.workers, self.broker]
-        return "\n".join(f"--- {process.log.name}\n{process.last_lines()}" for process in processes)
+        return "\n".join(f"--- {process.log.name}\n{process.last_lines()}" for process in self._processes())
+
+    def _processes(self) -> list[RunningProcess]:
+        """The clients of the broker before the broker."""
+        return [*(web.process for web in self.webs), *self.batches, *self.workers, self.broker]
 
     def __enter__(self) -> "Stack":
         return self

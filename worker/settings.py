@@ -9,7 +9,7 @@ from worker.protocol.configuration import setting
 class WorkerSettings:
     redis_url: str = setting("REDIS_URL", "redis://127.0.0.1:8006/0", "Redis or Valkey that holds the queue")
     celery_broker_url: str = setting(
-        "CELERY_BROKER_URL", "", "broker of the control mailbox, as a kombu URL; empty means REDIS_URL"
+        "CELERY_BROKER_URL", "", "broker of control messages and batch tasks, as a kombu URL; empty means REDIS_URL"
     )
     model: str = setting("MODEL", "", "model folder or hub id; empty means the default model")
     model_name: str = setting(

@@ -129,6 +129,11 @@ class Storage:
                     with contextlib.suppress(FileNotFoundError):
                         fs.rm_file(path)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether reading here and there costs next to nothing."""
+        return isinstance(self._opened()[0], LocalFileSystem)
+
     def _at(self, name: str) -> tuple[Any, str]:
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name[:200]!r} is no name of a stored object")

@@ -23,9 +23,11 @@ _PROMPT_FIELDS = {"chat.completions": "messages", "completions": "prompt", "resp
 class AdmissionControl:
     """One per process. Both checks raise ApiError: 429 for the caller's and the queue's limits, 503 for no service."""
 
-    def __init__(self, queue: JobQueue, settings: ApiSettings) -> None:
+    def __init__(self, queue: JobQueue, settings: ApiSettings, bounds: Bounds | None = None) -> None:
+        """`bounds`: others than those for live requests."""
         self._queue = queue
         self._settings = settings
+        self._bounds = bounds or live_bounds(settings)
         self._snapshot: Snapshot | None = None
         self._taken_s = 0.0
 
@@ -53,7 +55,7 @@ class AdmissionControl:
     def admit_again(self, job: Job, keeping: Keeping) -> Admission:
         """Queue a job that was admitted before. Its worker may still be on its way back, as after a broker's loss."""
         try:
-            admission = self._queue.admit(job, self._bounds(), keeping)
+            admission = self._queue.admit(job, self._bounds, keeping)
         except redis.exceptions.OutOfMemoryError as error:
             raise errors.unavailable("The queue's memory is full. Please try again later.", 10.0) from error
         except redis.RedisError as error:
@@ -74,10 +76,6 @@ class AdmissionControl:
             self._taken_s = now_s
         return self._snapshot
 
-    def _bounds(self) -> Bounds:
-        s = self._settings
-        return Bounds(s.queue_depth, s.queue_tokens, s.tenant_tokens, int(s.max_wait_s * 1000))
-
     def _judged(self, admission: Admission) -> Admission:
         if admission.verdict in ("admitted", "duplicate"):
             return admission
@@ -95,6 +93,11 @@ class AdmissionControl:
     def _advice_s(tokens: int, drain_rate: float, default_s: float) -> float:
         """The time in which a quarter of the queue drains: room for some, not an invitation to all at once."""
         return min(max(tokens / drain_rate / 4, 1.0), _MAX_ADVICE_S) if drain_rate > 0 else default_s
+
+
+def live_bounds(settings: ApiSettings) -> Bounds:
+    max_wait_ms = int(settings.max_wait_s * 1000)
+    return Bounds(settings.queue_depth, settings.queue_tokens, settings.tenant_tokens, max_wait_ms)
 
 
 def ready_workers(snapshot: Snapshot) -> list[WorkerInfo]:

@@ -1,9 +1,10 @@
 """POST /v1/completions, and GET to go on with its stream."""
 
+from functools import partial
+
 from flask import Blueprint, Response, request
 
-from api.pipeline.prepare import check_model, prepare_completion
-from api.pipeline.validate import validate_completion
+from api.endpoints import prepared_completion
 from api.routes.generation import answer, check_admissible, read_request
 from api.routes.resume import resume_stream
 from api.services import services
@@ -15,10 +16,7 @@ routes = Blueprint("completions", __name__)
 def create() -> Response:
     shared = services()
     unchecked, tenant = read_request()
-    valid = validate_completion(unchecked)
-    check_model(valid.model, shared.model)
-    check_admissible(shared, valid.generation.service_tier)
-    return answer(prepare_completion(valid, shared.model, tenant, shared.settings))
+    return answer(prepared_completion(shared, unchecked, tenant, partial(check_admissible, shared)))
 
 
 @routes.get("/v1/completions/<job_id>/stream")

@@ -4,6 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response
 
+from api.batch.batch_metrics import BatchCollector
 from api.pipeline.admission import ready_workers
 from api.services import services
 
@@ -38,4 +39,5 @@ def health() -> dict[str, Any]:
 @routes.get("/metrics")
 def metrics() -> Response:
     shared = services()
-    return Response(shared.metrics.render(shared.queue), content_type="text/plain; version=0.0.4; charset=utf-8")
+    text = shared.metrics.render(shared.queue, BatchCollector(shared.batches))
+    return Response(text, content_type="text/plain; version=0.0.4; charset=utf-8")

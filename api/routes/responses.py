@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 from flask import Blueprint, Response, request
 
-from api.errors import bad_request, unsupported_parameter
+from api.endpoints import prepared_response
+from api.errors import bad_request
 from api.pipeline.responses_items import Item
 from api.responses_store import KeptResponse
 from api.routes.generation import check_admissible, idempotency_key, read_request, relayed, stream_response
@@ -25,11 +26,7 @@ routes = Blueprint("responses", __name__)
 def create() -> Response:
     shared = services()
     unchecked, tenant = read_request()
-    valid = validated(shared, unchecked)
-    if valid.raw.generate is False:
-        raise unsupported_parameter("generate", "true (a WebSocket takes false)")
-    check_admissible(shared, valid.raw.service_tier)
-    return _answered(shared, prepared_turn(shared, valid, tenant, {}))
+    return _answered(shared, prepared_response(shared, unchecked, tenant, partial(check_admissible, shared)))
 
 
 @routes.post("/v1/responses/input_tokens")
@@ -125,6 +122,9 @@ def _answered(shared: Services, turn: Turn) -> Response:
     stream = admitted_turn(shared, turn, shared.settings.resume_grace_s if key else 0.0, key)
     keep = partial(keep_answer, shared, turn, stream.job_id)
     view = turn.prepared.view
+    if view.is_background:
+        with broker_asked(stream.job_id):  # its client may forget it now, so the broker must not
+            shared.queue.wait_durable()
     if view.is_background and not view.is_stream:
         stream.leave()
         return _json(answer_of(shared, stream.job_id, known_response(shared, stream.job_id, turn.stored.tenant)))

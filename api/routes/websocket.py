@@ -9,10 +9,10 @@ import flask_sock
 from flask import Blueprint, Flask, Response, g, request
 from werkzeug.sansio.utils import host_is_trusted
 
+from api.endpoints import prepared_chat, prepared_completion
 from api.errors import ApiError, bad_request, not_found
 from api.pipeline.parse import UncheckedRequest
-from api.pipeline.prepare import PreparedRequest, check_model, prepare_chat, prepare_completion
-from api.pipeline.validate import validate_chat, validate_completion
+from api.pipeline.prepare import PreparedRequest
 from api.relay.job_stream import JobStream
 from api.relay.websocket import WebSocketConnection
 from api.relay.websocket_messages import RequestMessage, ResumeMessage
@@ -116,15 +116,8 @@ def _check_resumable(job_id: str) -> None:
 def _prepared(shared: Services, tenant: str, message: RequestMessage) -> PreparedRequest:
     """The same steps as for a POST. Raises ApiError."""
     body = _streamed(message.body)
-    if message.endpoint == "chat.completions":
-        chat = validate_chat(body)
-        check_model(chat.model, shared.model)
-        check_admissible(shared, chat.generation.service_tier)
-        return prepare_chat(chat, shared.model, tenant, shared.settings)
-    completion = validate_completion(body)
-    check_model(completion.model, shared.model)
-    check_admissible(shared, completion.generation.service_tier)
-    return prepare_completion(completion, shared.model, tenant, shared.settings)
+    prepared = prepared_chat if message.endpoint == "chat.completions" else prepared_completion
+    return prepared(shared, body, tenant, partial(check_admissible, shared))
 
 
 def _streamed(body: UncheckedRequest) -> UncheckedRequest:

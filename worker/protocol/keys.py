@@ -27,6 +27,15 @@ The scripts derive every key from the prefix, so this is the one place that spel
   files:expiring  zset    file -> when it expires, s
   files:uploading zset    file that is not known yet -> when its upload was last heard of, s
   files:doomed    zset    file that is forgotten -> since when its bytes are to be deleted, s
+  batch:<id>      hash    the order, the state and the counts of a batch; see scripts/*_batch.lua
+  batch_open:<id> set     places of its plan that are jobs now
+  batch_outputs:<id>, batch_errors:<id>  list  stored parts of its files     batch_lock:<id>  string  who drives it
+  batches:active  zset    batch -> created_at; batches:ended, of those that have ended; batches:littered, a set of them
+  batches:of:<t>  zset    batch of tenant t -> serial number, from batches:serial
+  batches:totals  hash    lines and batches that have ended, by state
+  webhooks        zset    batch -> when its webhook is due, seconds
+  webhook:<id>    hash    event, created_at, num_tries
+  tide            string  written to learn whether all before it is on disk
   frames          channel one frame per engine step
 """
 

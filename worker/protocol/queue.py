@@ -1,5 +1,6 @@
 """The queue as its clients see it: admit, cancel, watch, and the clock that requeues and expires."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -7,6 +8,7 @@ import msgspec
 import redis
 
 from worker.protocol import keys
+from worker.protocol.durability import wait_durable
 from worker.protocol.event import Event, Terminal, decode_event, encode_event
 from worker.protocol.job import Job, JobClass, encode_job
 from worker.protocol.lua import Scripts
@@ -136,6 +138,21 @@ class JobQueue:
         values = cast(list[bytes | None], self._redis.hmget(self._prefix + "job:" + job_id, list(fields)))
         return {name: value.decode() for name, value in zip(fields, values, strict=True) if value is not None}
 
+    def states(self, job_ids: Sequence[str]) -> list[str]:
+        """The state of each job; empty for one that Redis does not know. Costs one round trip."""
+        pipe = self._redis.pipeline(transaction=False)
+        for job_id in job_ids:
+            pipe.hget(self._prefix + "job:" + job_id, "state")
+        found = cast(list[bytes | None], pipe.execute()) if job_ids else []
+        return [(state or b"").decode() for state in found]
+
+    def drop(self, job_ids: Sequence[str]) -> None:
+        """Keep nothing of jobs that have ended."""
+        pipe = self._redis.pipeline(transaction=False)
+        for job_id in job_ids:
+            pipe.delete(self._prefix + "job:" + job_id, self._prefix + "out:" + job_id)
+        pipe.execute()
+
     def snapshot(self) -> Snapshot:
         """Queue bounds in use and live workers. Costs one round trip, and one more for the workers."""
         pipe = self._redis.pipeline(transaction=False)
@@ -173,6 +190,10 @@ class JobQueue:
             for name, info in zip(names, found, strict=True)
             if b"pool_tokens" in info
         ]
+
+    def wait_durable(self) -> bool:
+        """Until all that was written is on the broker's disk; see there."""
+        return wait_durable(self._redis, self._prefix)
 
     def rebuild(self) -> dict[str, int]:
         """Count everything again from the jobs alone. Holds the broker up for about 60 microseconds a job."""

@@ -1,0 +1,94 @@
+"""Webhooks as OpenAI sends them: small events, signed by the rules of Standard Webhooks, sent until they are taken."""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import http.client
+import logging
+import time
+import urllib.error
+import urllib.request
+from typing import Any
+
+import msgspec
+
+from api.batch.records import derived_digits
+from api.batch.settings import BatchSettings
+from api.batch.store import BatchStore
+
+log = logging.getLogger("headrace.batch")
+
+FIRST_PAUSE_S = 5
+LONGEST_PAUSE_S = 3600
+MAX_TRIES = 60  # over two days
+TIMEOUT_S = 10.0
+_SECRET_PREFIX = "whsec_"
+
+
+def event_of(batch_id: str, status: str) -> bytes:
+    """What is told of a batch's end, but for the time."""
+    event_id = "evt_" + derived_digits(batch_id, "event", status)
+    return msgspec.json.encode({"id": event_id, "object": "event", "type": f"batch.{status}", "data": {"id": batch_id}})
+
+
+def signed_headers(secret: str, event_id: str, body: bytes, now_s: int) -> dict[str, str]:
+    signed = b".".join((event_id.encode(), str(now_s).encode(), body))
+    digest = hmac.new(_key_of(secret), signed, hashlib.sha256).digest()
+    return {
+        "Content-Type": "application/json",
+        "webhook-id": event_id,
+        "webhook-timestamp": str(now_s),
+        "webhook-signature": "v1," + base64.b64encode(digest).decode(),
+    }
+
+
+def _key_of(secret: str) -> bytes:
+    if not secret.startswith(_SECRET_PREFIX):
+        return secret.encode()
+    try:
+        return base64.b64decode(secret.removeprefix(_SECRET_PREFIX))
+    except binascii.Error:
+        return secret.encode()
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A signed event is for the address that was set and no other."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+class WebhookSender:
+    def __init__(self, store: BatchStore, settings: BatchSettings) -> None:
+        self._store = store
+        self._settings = settings
+        self._opener = urllib.request.build_opener(_NoRedirect)
+
+    def send(self, batch_id: str) -> bool:
+        """Tell of the batch's end if that is due; whether it was taken. Otherwise it is due again later."""
+        claimed = self._store.claim_webhook(batch_id, FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        if claimed is None:
+            return False
+        event, created_at, num_tries = claimed
+        problem = self._post(event, created_at)
+        extra = {"batch_id": batch_id, "num_tries": num_tries, "problem": problem}
+        if problem and num_tries < MAX_TRIES:
+            log.warning("a webhook was not taken", extra=extra)
+            return False
+        if problem:
+            log.error("a webhook is given up", extra=extra)
+        self._store.drop_webhook(batch_id)
+        return not problem
+
+    def _post(self, event: bytes, created_at: int) -> str:
+        """What went wrong; empty when the receiver has it."""
+        told = msgspec.json.decode(event) | {"created_at": created_at}
+        body = msgspec.json.encode(told)
+        headers = signed_headers(self._settings.webhook_secret, told["id"], body, int(time.time()))
+        request = urllib.request.Request(self._settings.webhook_url, body, headers)
+        try:
+            with self._opener.open(request, timeout=TIMEOUT_S):
+                return ""
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            return repr(error)
