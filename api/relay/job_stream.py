@@ -14,6 +14,7 @@ from api.relay.client_watch import ClientWatch
 from api.relay.dialects.interface import Chunk
 from api.relay.dialects.registry import dialect_of
 from api.relay.outcomes import error_of, job_lost
+from api.relay.pace import Pace
 from api.relay.subscriber import JobGone, Notice, Subscriber, follow
 from api.settings import ApiSettings
 from api.stream_view import StreamView
@@ -89,35 +90,45 @@ class JobStream:
         """End the stream from another thread, as if its client had left."""
         self._subscription.notify(Notice.STOPPED)
 
-    def events(self) -> Iterator[Event | None]:
-        """All events from the first; None on quiet beats. Raises ClientGone, or ApiError when the job was lost."""
-        last_s = 0.0
-        for event in self._surviving_events():
-            if isinstance(event, Delta):
-                last_s = self._measure(last_s)
-            elif isinstance(event, Terminal):
-                self._note_end(event)
-            yield event
+    def events(self) -> Iterator[list[Event]]:
+        """All events from the first, in lists of those that were there at once; an empty list on quiet beats.
+
+        Raises ClientGone, or ApiError when the job was lost.
+        """
+        pace = Pace(self._relay.metrics, self._opened_s)
+        try:
+            for events in self._surviving_events():
+                pace.note(sum(isinstance(event, Delta) for event in events))
+                if events and isinstance(events[-1], Terminal):
+                    self._note_end(events[-1])
+                yield events
+        finally:
+            pace.tell()
 
     def chunks(self) -> Iterator[tuple[int, Chunk] | None]:
         """Numbered chunks from the first; None when nothing was sent for the ping interval.
 
         Raises ClientGone, or ApiError when the job ends otherwise than well and the dialect has no chunk to say so.
         """
+        for chunks in self.chunk_lists():
+            if not chunks:
+                yield None
+            yield from chunks
+
+    def chunk_lists(self) -> Iterator[list[tuple[int, Chunk]]]:
+        """See `chunks`: those that can be sent at once, an empty list in place of None."""
         number, sent_s = 0, time.monotonic()
-        for chunk in self.dialect.opening():
-            number += 1
-            yield number, chunk
-        for event in self.events():
-            if event is None:
-                if time.monotonic() - sent_s >= self._relay.settings.ping_s:
-                    sent_s = time.monotonic()
-                    yield None
-                continue
-            for chunk in self.dialect.chunks(event):
-                number, sent_s = number + 1, time.monotonic()
-                yield number, chunk
-            if isinstance(event, Terminal) and not self.dialect.tells_bad_ends and (error := error_of(event)):
+        if opening := list(enumerate(self.dialect.opening(), 1)):
+            number = len(opening)
+            yield opening
+        for events in self.events():
+            if chunks := [chunk for event in events for chunk in self.dialect.chunks(event)]:
+                yield list(enumerate(chunks, number + 1))
+                number, sent_s = number + len(chunks), time.monotonic()
+            elif time.monotonic() - sent_s >= self._relay.settings.ping_s:
+                sent_s = time.monotonic()
+                yield []
+            if self.terminal is not None and not self.dialect.tells_bad_ends and (error := error_of(self.terminal)):
                 raise error
 
     def leave(self) -> None:
@@ -149,7 +160,7 @@ class JobStream:
             log.info("job cancelled", extra={"job_id": self.job_id, "cause": code, "was": state})
         return state
 
-    def _surviving_events(self) -> Iterator[Event | None]:
+    def _surviving_events(self) -> Iterator[list[Event]]:
         while True:
             try:
                 yield from follow(self._subscription, self._relay.queue, _BEAT_S)
@@ -170,14 +181,6 @@ class JobStream:
             self._has_ended = True
             raise
         self._subscription.is_admitted = True
-
-    def _measure(self, last_s: float) -> float:
-        now_s = time.monotonic()
-        if last_s == 0.0:
-            self._relay.metrics.time_to_first_token.observe(now_s - self._opened_s)
-        else:
-            self._relay.metrics.inter_token_latency.observe(now_s - last_s)
-        return now_s
 
     def _note_end(self, terminal: Terminal) -> None:
         self._has_ended = True

@@ -13,20 +13,23 @@ HEADERS = {
 
 
 def sse_body(
-    chunks: Iterator[tuple[int, Chunk] | None], framing: Framing, *, with_id: bool, after: int = 0
+    chunk_lists: Iterator[list[tuple[int, Chunk]]], framing: Framing, *, with_id: bool, after: int = 0
 ) -> Iterator[bytes]:
-    """The body of a stream. `chunks` yields None on a quiet beat and raises ApiError when the job ends badly.
+    """The body of a stream. `chunk_lists` yields numbered chunks to be sent together, an empty list when it is time for
+    a ping, and raises ApiError when the job ends badly.
 
     `with_id` only for clients that asked to resume: some SDKs misread comments once an id was seen.
     """
     yield b""  # sends the headers: the client learns that it is admitted while it is still queued
     try:
-        for item in chunks:
-            if item is None:
-                yield framing.ping
-            elif item[0] > after:
-                head = b"id: %d\n" % item[0] if with_id else b""
-                yield head + framing.event(item[1])
+        for chunks in chunk_lists:
+            events = [
+                b"id: %d\n" % number + framing.event(chunk) if with_id else framing.event(chunk)
+                for number, chunk in chunks
+                if number > after
+            ]
+            if events or not chunks:
+                yield b"".join(events) or framing.ping
     except ApiError as error:
         yield framing.error(error)
     yield framing.end

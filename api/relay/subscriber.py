@@ -72,12 +72,15 @@ class Subscription:
     def notify(self, notice: Notice) -> None:
         self._items.put(notice)
 
-    def next(self, timeout_s: float) -> tuple[int, Event] | Notice | None:
-        """The next live event or notice; None after a quiet `timeout_s`."""
+    def take(self, timeout_s: float) -> list[tuple[int, Event] | Notice]:
+        """The live events and notices that are there, after waiting for one; none after a quiet `timeout_s`."""
         try:
-            return self._items.get(timeout=timeout_s)
+            items = [self._items.get(timeout=timeout_s)]
         except queue.Empty:
-            return None
+            return []
+        while not self._items.empty():
+            items.append(self._items.get())
+        return items
 
     def catch_up(self) -> None:
         """Forget live events, for the list is about to be read. Notices other than REREAD stay."""
@@ -141,11 +144,11 @@ class Subscriber:
     def _run(self) -> None:
         while True:
             try:
-                channel = EventChannel(self._new_client(), self._pool)
+                channel = EventChannel(self._new_client(), self._pool, _FRAME_WAIT_S)
                 self._is_connected.set()
                 self._tell_all_to_reread()
                 while True:
-                    self._dispatch(channel.next_frame(_FRAME_WAIT_S))
+                    self._dispatch(channel.next_frame())
             except Exception as error:
                 # Not only RedisError: should this thread end, every stream of the process would stand still.
                 self._is_connected.clear()
@@ -162,10 +165,11 @@ class Subscriber:
             self.notify(job_id, Notice.REREAD)
 
 
-def follow(subscription: Subscription, job_queue: JobQueue, beat_s: float) -> Iterator[Event | None]:
-    """Every event of the job from the first, once each and in order; None on a quiet `beat_s`. Ends after the Terminal.
+def follow(subscription: Subscription, job_queue: JobQueue, beat_s: float) -> Iterator[list[Event]]:
+    """Every event of the job from the first, once each and in order, in lists of those that were there at once.
 
-    Raises ClientGone and JobGone. While Redis is away it yields None and tries again.
+    An empty list tells of a quiet `beat_s`. Ends after the Terminal. Raises ClientGone and JobGone. While Redis is away
+    it yields empty lists and tries again.
     """
     seq = 0
     while True:
@@ -173,41 +177,50 @@ def follow(subscription: Subscription, job_queue: JobQueue, beat_s: float) -> It
         try:
             missed = job_queue.replay(subscription.job_id, seq)
         except redis.RedisError:
-            yield None
-            _obey(subscription.next(_RETRY_PAUSE_S), seq)
+            yield []
+            for item in subscription.take(_RETRY_PAUSE_S):
+                _obey(item, seq)
             continue
-        for event in missed:
-            seq += 1
-            yield event
-            if isinstance(event, Terminal):
-                return
+        seq += len(missed)
+        for first in range(0, len(missed), MAX_QUEUED_EVENTS):
+            yield missed[first : first + MAX_QUEUED_EVENTS]
+        if missed and isinstance(missed[-1], Terminal):
+            return
         for live in _live(subscription, seq, beat_s):
-            if live is not None:
-                seq += 1
+            seq += len(live)
             yield live
-            if isinstance(live, Terminal):
+            if live and isinstance(live[-1], Terminal):
                 return
 
 
-def _live(subscription: Subscription, seq: int, beat_s: float) -> Iterator[Event | None]:
+def _live(subscription: Subscription, seq: int, beat_s: float) -> Iterator[list[Event]]:
     """Live events after `seq` until the list has to be read again."""
     quiet_s = 0.0
     while quiet_s < _REREAD_AFTER_S:
-        item = subscription.next(beat_s)
-        if item is None:
-            quiet_s += beat_s
-            yield None
-        elif isinstance(item, Notice):
-            _obey(item, seq)
-            return
-        elif item[0] == seq + 1:
-            seq, quiet_s = seq + 1, 0.0
-            yield item[1]
-        elif item[0] > seq + 1:
+        items = subscription.take(beat_s)
+        events, must_reread = _in_order(items, seq)
+        if events or not items:
+            quiet_s = 0.0 if events else quiet_s + beat_s
+            yield events
+        seq += len(events)
+        if must_reread:
+            for item in items:
+                _obey(item, seq)
             return
 
 
-def _obey(item: tuple[int, Event] | Notice | None, seq: int) -> None:
+def _in_order(items: list[tuple[int, Event] | Notice], seq: int) -> tuple[list[Event], bool]:
+    """The events that follow `seq` without a gap, and whether what came after them sends the stream to the list."""
+    events: list[Event] = []
+    for item in items:
+        if isinstance(item, Notice) or item[0] > seq + len(events) + 1:
+            return events, True
+        if item[0] == seq + len(events) + 1:
+            events.append(item[1])
+    return events, False
+
+
+def _obey(item: tuple[int, Event] | Notice, seq: int) -> None:
     if item in (Notice.CLIENT_GONE, Notice.STOPPED):
         raise ClientGone
     if item is Notice.JOB_GONE:

@@ -19,7 +19,7 @@ from api.relay.outcomes import error_of
 from api.relay.subscriber import ClientGone
 from api.routes.known_jobs import request_digest, view_of_repeat
 from api.services import Services, services, tenant_of_request
-from worker.protocol.event import Event, Terminal
+from worker.protocol.event import Event
 from worker.protocol.queue import Keeping
 
 log = logging.getLogger("headrace.api")
@@ -107,7 +107,7 @@ def _guarded(stream: JobStream, with_ids: bool, after: int) -> Iterator[bytes]:
     """After the first byte nothing may escape: a traceback or a second status line would end up in the body."""
     framing = stream.dialect.framing
     try:
-        yield from sse.sse_body(stream.chunks(), framing, with_id=with_ids, after=after)
+        yield from sse.sse_body(stream.chunk_lists(), framing, with_id=with_ids, after=after)
     except ClientGone:
         return
     except Exception:
@@ -120,11 +120,10 @@ def _guarded(stream: JobStream, with_ids: bool, after: int) -> Iterator[bytes]:
 def _whole(stream: JobStream) -> Response:
     events: list[Event] = []
     try:
-        for event in stream.events():
-            if event is not None:
-                events.append(event)
-            if isinstance(event, Terminal) and (error := error_of(event)):
-                raise error
+        for some in stream.events():
+            events += some
+        if stream.terminal is not None and (error := error_of(stream.terminal)):
+            raise error
     except ClientGone:
         return Response(status=_CLIENT_CLOSED_REQUEST)
     finally:

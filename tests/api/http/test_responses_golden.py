@@ -66,5 +66,5 @@ def test_what_a_server_sends(server: WebServer, recital: Recital, name: str, is_
 def test_what_other_streams_look_like(name: str, view: StreamView, events: list[Event]) -> None:
     dialect = ResponsesDialect("resp_m-" + "0123456789abcdef" * 2, view)
     chunks = [*dialect.opening(), *(chunk for event in events for chunk in dialect.chunks(event))]
-    stream = b"".join(sse_body(iter(enumerate(chunks, start=1)), dialect.framing, with_id=False)).decode()
+    stream = b"".join(sse_body(iter([list(enumerate(chunks, start=1))]), dialect.framing, with_id=False)).decode()
     assert_golden(name, stream)

@@ -91,7 +91,7 @@ def test_whole_answer_and_stream_tell_the_same() -> None:
 
 
 def test_a_stream_resumed_after_any_chunk_gives_exactly_the_rest() -> None:
-    numbered = list(enumerate(chunks_of(CHAT, EVENTS), start=1))
+    numbered = [[chunk] for chunk in enumerate(chunks_of(CHAT, EVENTS), start=1)]
     full = list(sse_body(iter(numbered), FRAMING, with_id=True))
     for after in range(len(numbered) + 1):
         rest = list(sse_body(iter(numbered), FRAMING, with_id=True, after=after))
@@ -99,12 +99,12 @@ def test_a_stream_resumed_after_any_chunk_gives_exactly_the_rest() -> None:
 
 
 def test_a_quiet_stream_gets_comments_that_no_sdk_takes_for_an_event() -> None:
-    assert list(sse_body(iter([None]), FRAMING, with_id=False)) == [b"", b": ping\n", b"data: [DONE]\n\n"]
+    assert list(sse_body(iter([[]]), FRAMING, with_id=False)) == [b"", b": ping\n", b"data: [DONE]\n\n"]
 
 
 def test_an_error_within_the_stream_ends_it_in_order() -> None:
     def chunks() -> Any:
-        yield 1, {"a": 1}
+        yield [(1, {"a": 1})]
         raise ApiError(500, "broke", "server_error", code="worker_lost")
 
     assert b"".join(sse_body(chunks(), FRAMING, with_id=False)) == (

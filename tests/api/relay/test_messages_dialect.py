@@ -41,7 +41,7 @@ KINDS = {
 def stream(answer: AnswerFormat, events: list[Event]) -> str:
     dialect = MessagesDialect("msg_1", view(answer))
     chunks = [*dialect.opening(), *(chunk for event in events for chunk in dialect.chunks(event))]
-    return b"".join(sse_body(iter(enumerate(chunks, start=1)), dialect.framing, with_id=False)).decode()
+    return b"".join(sse_body(iter([list(enumerate(chunks, start=1))]), dialect.framing, with_id=False)).decode()
 
 
 @pytest.mark.parametrize("kind", KINDS)
