@@ -14,7 +14,8 @@ from worker.protocol.queue import Admission, Bounds, JobQueue, Keeping, Snapshot
 
 log = logging.getLogger("headrace.admission")
 
-_FRESH_S = 0.25  # a snapshot this old is good enough to refuse by; the script decides on admission
+_FRESH_S = 0.25  # a snapshot this old is good enough to refuse by
+_STILL_GOOD_S = 1.0  # and one this old to let pass by, which saves most requests two round trips; the script decides
 _MAX_ADVICE_S = 120.0
 _NO_WORKER_ADVICE_S = 5.0
 _PROMPT_FIELDS = {"chat.completions": "messages", "completions": "prompt", "responses": "input", "messages": "messages"}
@@ -33,7 +34,13 @@ class AdmissionControl:
 
     def check_cheaply(self, job_class: JobClass) -> None:
         """Before template and tokenizer cost anything: is there a worker, and room in the queue?"""
-        snapshot = self.snapshot()
+        snapshot = self.snapshot(_STILL_GOOD_S)
+        try:
+            self._check(snapshot, job_class)
+        except ApiError:
+            self._check(self.snapshot(), job_class)
+
+    def _check(self, snapshot: Snapshot, job_class: JobClass) -> None:
         ready_workers(snapshot)
         if snapshot.depth[job_class] >= self._settings.queue_depth:
             error = errors.queue_full(self._advice_s(snapshot.tokens[job_class], snapshot.drain_rate, 1.0))
@@ -42,7 +49,7 @@ class AdmissionControl:
 
     def admit(self, job: Job, keeping: Keeping) -> Admission:
         """Queue the job. `job_id` of the answer differs from the job's when its idempotency key was used before."""
-        workers = ready_workers(self.snapshot())
+        workers = ready_workers(self.snapshot(_STILL_GOOD_S))
         _refuse_too_long(job, max(worker.max_context for worker in workers))
         if not any(_fits(job, worker) for worker in workers):
             raise errors.bad_request(
@@ -62,13 +69,13 @@ class AdmissionControl:
             raise broker_away(job.id) from error
         return self._judged(admission)
 
-    def snapshot(self) -> Snapshot:
-        """The queue as it was at most a quarter of a second ago. Raises ApiError 503 when the broker is away.
+    def snapshot(self, max_age_s: float = _FRESH_S) -> Snapshot:
+        """The queue as it was at most so long ago. Raises ApiError 503 when the broker is away.
 
         That nobody serves is looked up anew: another process may have said by now that somebody does.
         """
         now_s = time.monotonic()
-        if self._snapshot is None or now_s - self._taken_s > _FRESH_S or not self._snapshot.workers:
+        if self._snapshot is None or now_s - self._taken_s > max_age_s or not self._snapshot.workers:
             try:
                 self._snapshot = self._queue.snapshot()
             except redis.RedisError as error:
