@@ -110,6 +110,11 @@ def request_timeout(after_s: float) -> ApiError:
     return ApiError(408, message, code="request_timeout", headers=CLOSE)
 
 
+def request_stalled(after_s: float) -> ApiError:
+    message = f"No more of the request body arrived for {after_s:g} seconds."
+    return ApiError(408, message, code="request_timeout", headers=CLOSE)
+
+
 def payload_too_large(max_bytes: int) -> ApiError:
     message = f"The request body is larger than {max_bytes} bytes."
     return ApiError(413, message, code="payload_too_large", headers=CLOSE)

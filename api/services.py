@@ -10,7 +10,9 @@ from api.batch.storage import Storage, open_storage
 from api.batch.store import BatchStore
 from api.metrics import ApiMetrics
 from api.pipeline.admission import AdmissionControl
+from api.pipeline.native_pool import NativePool
 from api.pipeline.served_model import ServedModel
+from api.pipeline.upload import Uploads
 from api.relay.caretaker import Caretaker
 from api.relay.client_watch import ClientWatch
 from api.relay.job_stream import Relay
@@ -20,6 +22,8 @@ from api.responses_store import ResponseStore
 from api.settings import ApiSettings
 from worker.protocol.connection import connect
 from worker.protocol.queue import JobQueue
+
+_STORAGE_THREADS = 4  # uploads and downloads that may ask the storage at one moment
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,9 @@ class Services:
     websockets: WebSocketRegistry
     responses: ResponseStore
     storage: Storage
+    storage_threads: NativePool
     files: FileBook
+    uploads: Uploads
     batches: BatchStore
     metrics: ApiMetrics
 
@@ -44,6 +50,7 @@ def build_services(settings: ApiSettings, model: ServedModel) -> Services:
     client = connect(settings.redis_url)
     queue = JobQueue(client, model.name)
     storage = open_storage(settings, model.name)
+    files, threads = FileBook(client, model.name, storage), NativePool(_STORAGE_THREADS)
     metrics = ApiMetrics()
     subscriber = Subscriber(lambda: connect(settings.redis_url), model.name)
     return Services(
@@ -57,7 +64,9 @@ def build_services(settings: ApiSettings, model: ServedModel) -> Services:
         websockets=WebSocketRegistry(settings.ws_max_connections, metrics.websockets),
         responses=ResponseStore(client, model.name, settings.response_ttl_s, settings.response_store_mb << 20),
         storage=storage,
-        files=FileBook(client, model.name, storage),
+        storage_threads=threads,
+        files=files,
+        uploads=Uploads(files, storage, threads, settings),
         batches=BatchStore(client, model.name),
         metrics=metrics,
     )

@@ -21,12 +21,13 @@ REFUSALS = {
     400: "The request is wrong, or asks for what is not served; `param` names the field",
     401: "No key, or a wrong one",
     403: "Not from this origin, or not under this host name",
-    404: "No such model, job or response",
+    404: "No such model, job, response, file or batch",
     405: "Not with this method",
     408: "The body did not arrive in time",
-    409: "The Idempotency-Key was used for another request",
+    409: "The Idempotency-Key was used for another request, or what is asked for is in use",
     413: "The body is too large",
-    415: "The body is not JSON in UTF-8, or compressed",
+    415: "The body is not of the type that is asked for, or compressed",
+    416: "Nothing is in the range asked for",
     426: "Only as a WebSocket",
     429: "Too many requests, or the queue is full: try again after the time in Retry-After",
     500: "The server had an error",
@@ -35,6 +36,7 @@ REFUSALS = {
 }
 _OF_BODIES = frozenset({408, 409, 413, 415, 429, 504})
 _OF_UPGRADES = frozenset({403, 426})
+_OF_RANGES = frozenset({416})
 _ARGUMENT = re.compile(r"<(?:[^:<>]+:)?([^<>]+)>")
 
 
@@ -85,6 +87,9 @@ def _described(rule: Rule, method: str, operation: Operation, schemas: Schemas) 
     if operation.request is not None:
         body = schemas.body(operation.request, operation.required, operation.more_fields)
         described["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+    if operation.form is not None:
+        form = {"schema": schemas.of(operation.form)}
+        described["requestBody"] = {"required": True, "content": {"multipart/form-data": form}}
     if operation.is_open:
         described["security"] = []
     return described
@@ -104,14 +109,19 @@ def _answers(operation: Operation, schemas: Schemas) -> Json:
         content["application/json"] = {"schema": schemas.of(operation.answer)}
     if operation.answer_text:
         content[operation.answer_text] = {}
-    return {"200": {"description": "The answer", "content": content}} if content else {}
+    answers: Json = {"200": {"description": "The answer", "content": content}} if content else {}
+    if operation.has_ranges:
+        answers["206"] = {"description": "The range asked for", "content": content}
+    return answers
 
 
 def _refusals(rule: Rule, operation: Operation, schemas: Schemas) -> Json:
     is_anthropic = rule.rule.startswith(ANTHROPIC_PATH)
     envelope = schemas.of(MessagesErrorEnvelope if is_anthropic else ErrorEnvelope)
-    absent = frozenset() if operation.request else _OF_BODIES
+    absent = frozenset() if operation.request or operation.form else _OF_BODIES
     absent |= frozenset() if operation.upgrades else _OF_UPGRADES
+    absent |= frozenset() if operation.has_ranges else _OF_RANGES
+    absent -= {409} if operation.may_conflict else frozenset()
     content = {"application/json": {"schema": envelope}}
     return {
         str(status): {"description": text, "content": content}

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from api.openapi import answers, parameters, turn_answers
+from api.openapi import answers, file_answers, parameters, turn_answers
 from api.openapi.parameters import Parameter
 from api.pipeline.anthropic_request import RawCountRequest, RawMessagesRequest
 from api.pipeline.embedding_request import RawEmbeddingRequest
@@ -20,13 +20,16 @@ class Operation:
     request: Any = None  # a type
     required: tuple[str, ...] = ()  # fields of the body; the types leave that to checks that have better words for it
     more_fields: Any = None  # a type with further fields of the body
+    form: Any = None  # a type, of a body that is no JSON but a multipart form
     parameters: tuple[Parameter, ...] = ()
     is_open: bool = False  # to whoever has no key
     upgrades: bool = False  # to a WebSocket
+    has_ranges: bool = False  # of its answer, parts can be asked for
+    may_conflict: bool = False  # with what is being done, though it has no body
 
     @property
     def types(self) -> list[Any]:
-        return [kind for kind in (self.answer, self.request, self.more_fields) if kind is not None]
+        return [kind for kind in (self.answer, self.request, self.more_fields, self.form) if kind is not None]
 
 
 STREAM = "text/event-stream"
@@ -107,6 +110,20 @@ OPERATIONS = {
     ),
     "tokens.count_input_tokens": Operation(
         "Count a conversation's tokens", answers.InputTokens, request=RawChatRequest, required=("messages",)
+    ),
+    "files.create": Operation("Upload a file", file_answers.FileObject, form=file_answers.FileForm),
+    "files.list_files": Operation(
+        "The files there are",
+        file_answers.FileList,
+        parameters=(parameters.AFTER_FILE, parameters.FILES_LIMIT, parameters.ORDER, parameters.PURPOSE),
+    ),
+    "files.retrieve": Operation("A file", file_answers.FileObject),
+    "files.delete": Operation("Delete a file", file_answers.DeletedFile, may_conflict=True),
+    "files.content": Operation(
+        "What is in a file",
+        answer_text="application/octet-stream",
+        parameters=(parameters.RANGE, parameters.IF_RANGE),
+        has_ranges=True,
     ),
     "health.livez": Operation("Whether this process runs", answers.Alive, is_open=True),
     "health.readyz": _READY,

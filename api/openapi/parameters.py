@@ -42,3 +42,8 @@ ORDER = Parameter("order", "query", {"enum": ["asc", "desc"]}, "By time; the lat
 AFTER_ITEM = Parameter("after", "query", {"type": "string"}, "The id of the item that the page shall follow.")
 LIMIT = Parameter("limit", "query", {"type": "integer", "minimum": 1, "maximum": 100}, "Items in the page.")
 API_KEY = Parameter("api_key", "query", {"type": "string"}, "The key: browsers cannot set headers on a WebSocket.")
+AFTER_FILE = Parameter("after", "query", {"type": "string"}, "The id of the file that the page shall follow.")
+FILES_LIMIT = Parameter("limit", "query", {"type": "integer", "minimum": 1, "maximum": 10_000}, "Files in the page.")
+PURPOSE = Parameter("purpose", "query", {"enum": ["batch", "batch_output"]}, "Files of this purpose alone.")
+RANGE = Parameter("Range", "header", {"type": "string"}, "The bytes wanted, as 'bytes=0-99'; several ranges are all.")
+IF_RANGE = Parameter("If-Range", "header", {"type": "string"}, "The ETag of the file that the range is of.")

@@ -9,8 +9,9 @@ from flask import Response, request
 from msgspec.structs import replace
 
 from api import errors
+from api.pipeline.body import read_body
 from api.pipeline.normalize import used_tier
-from api.pipeline.parse import UncheckedRequest, parse_json, read_body
+from api.pipeline.parse import UncheckedRequest, parse_json
 from api.pipeline.prepare import PreparedRequest
 from api.pipeline.rate_limits import limit_headers
 from api.relay import sse

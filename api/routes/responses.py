@@ -12,12 +12,10 @@ from api.pipeline.responses_items import Item
 from api.responses_store import KeptResponse
 from api.routes.generation import check_admissible, idempotency_key, read_request, relayed, stream_response
 from api.routes.known_responses import answer_of, broker_asked, input_of, known_response
+from api.routes.paging import choice_asked, limit_asked, page_of
 from api.routes.response_turns import Turn, admitted_turn, keep_answer, prepared_turn, validated
 from api.routes.resume import after_number
 from api.services import Services, services, tenant_of_request
-
-MAX_LISTED = 100
-_DEFAULT_LISTED = 20
 
 routes = Blueprint("responses", __name__)
 
@@ -44,7 +42,7 @@ def retrieve(response_id: str) -> Response:
     shared = services()
     kept = known_response(shared, response_id, tenant_of_request())
     after = request.args.get("starting_after")
-    if _choice("stream", "false", "true") == "false":
+    if choice_asked("stream", "false", "true") == "false":
         if after is not None:
             raise bad_request("'starting_after' is only allowed when 'stream' is true.", "starting_after")
         return _json(answer_of(shared, response_id, kept))
@@ -81,35 +79,13 @@ def input_items(response_id: str) -> dict[str, Any]:
     shared = services()
     tenant = tenant_of_request()
     items = list(input_of(shared, tenant, known_response(shared, response_id, tenant)))
-    if _choice("order", "desc", "asc") == "desc":
+    if choice_asked("order", "desc", "asc") == "desc":
         items.reverse()
-    page = _page_of(items, request.args.get("after"), _limit())
-    data = items[page]
-    return {
-        "object": "list",
-        "data": data,
-        "first_id": data[0]["id"] if data else None,
-        "last_id": data[-1]["id"] if data else None,
-        "has_more": page.stop < len(items),
-    }
+    page = _after(items, request.args.get("after"), limit_asked())
+    return page_of(items[page], has_more=page.stop < len(items))
 
 
-def _choice(param: str, *choices: str) -> str:
-    """Of the query; the first is the default. Raises ApiError 400."""
-    chosen = request.args.get(param, choices[0])
-    if chosen not in choices:
-        raise bad_request(f"'{param}' must be one of {', '.join(choices)}.", param)
-    return chosen
-
-
-def _limit() -> int:
-    limit = request.args.get("limit", str(_DEFAULT_LISTED))
-    if not (limit.isascii() and limit.isdigit() and len(limit) < 4 and 1 <= int(limit) <= MAX_LISTED):
-        raise bad_request(f"'limit' must be a number from 1 to {MAX_LISTED}.", "limit")
-    return int(limit)
-
-
-def _page_of(items: list[Item], after: str | None, limit: int) -> slice:
+def _after(items: list[Item], after: str | None, limit: int) -> slice:
     ids = [item["id"] for item in items]
     if after is not None and after not in ids:
         raise bad_request("'after' must be the id of an item of this response.", "after")

@@ -3,8 +3,8 @@
 from flask import Flask, request
 
 from api.errors import install_error_handlers
+from api.pipeline.body import read_body
 from api.pipeline.connection import CloseWhenAsked
-from api.pipeline.parse import read_body
 
 MAX_BYTES = 100_000
 TIMEOUT_S = 1.0

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api.pipeline.parse import read_body
+from api.pipeline.body import read_body
 from tests.api.pipeline.refusals import facts_of, refusal
 
 
