@@ -17,3 +17,9 @@ class OpsSettings:
     data: str = setting(
         "DATA", "", "folder of the embedded broker and of stored files; empty means headrace in the user's data folder"
     )
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    url: str = setting("URL", "http://127.0.0.1:8000", "server that `headrace batch` asks")
+    api_key: str = setting("API_KEY", "", "key that `headrace batch` sends")
