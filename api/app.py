@@ -12,6 +12,7 @@ from api.paths import SingleSlashes
 from api.pipeline.connection import CloseWhenAsked
 from api.pipeline.served_model import load_served_model
 from api.routes import (
+    batches,
     chat_completions,
     completions,
     embeddings,
@@ -57,6 +58,7 @@ def create_app(settings: ApiSettings | None = None) -> Flask:
     for blueprint in (
         chat_completions.routes,
         completions.routes,
+        batches.routes,
         messages.routes,
         responses.routes,
         responses_websocket.routes,

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
-from api.openapi import answers, file_answers, parameters, turn_answers
+from api.openapi import answers, batch_answers, file_answers, parameters, turn_answers
 from api.openapi.parameters import Parameter
 from api.pipeline.anthropic_request import RawCountRequest, RawMessagesRequest
+from api.pipeline.batch_request import RawBatchRequest
 from api.pipeline.embedding_request import RawEmbeddingRequest
 from api.pipeline.raw import RawChatRequest, RawCompletionRequest
 from api.pipeline.responses_request import RawResponseRequest
@@ -56,6 +57,19 @@ OPERATIONS = {
         parameters=_GENERATION,
     ),
     "completions.resume": _RESUME,
+    "batches.create": Operation(
+        "Run the requests of a file while nobody else needs the workers",
+        batch_answers.Batch,
+        request=RawBatchRequest,
+        required=("input_file_id", "endpoint", "completion_window"),
+    ),
+    "batches.list_batches": Operation(
+        "Batches, the newest first",
+        batch_answers.BatchList,
+        parameters=(parameters.AFTER_ITEM, parameters.LIMIT),
+    ),
+    "batches.retrieve": Operation("A batch as it is now", batch_answers.Batch),
+    "batches.cancel": Operation("Stop a batch; what it has answered is kept", batch_answers.Batch, may_conflict=True),
     "embeddings.create": Operation(
         "Refused: the models served here make no embeddings", request=RawEmbeddingRequest, required=("model", "input")
     ),

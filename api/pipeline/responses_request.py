@@ -126,7 +126,7 @@ def validate_response(request: UncheckedRequest, id_digits: str) -> ValidRespons
         raise bad_request("You must provide the parameter 'input' or 'previous_response_id'.", "input")
     refuse_unserved(request, UNSERVED)
     _check_options(raw)
-    _check_metadata(raw.metadata or {})
+    check_metadata(raw.metadata or {})
     items = check_input(raw.input, lambda prefix, place: f"{prefix}_{id_digits}-in-{place}")
     is_stored, is_background = raw.store is not False, bool(raw.background)
     return ValidResponseRequest(raw, request, raw.model, id_digits, items, is_stored, is_background)
@@ -146,7 +146,8 @@ def _check_options(raw: RawResponseRequest) -> None:
             raise unsupported_parameter(f"reasoning.{field}", "null")
 
 
-def _check_metadata(metadata: dict[str, str]) -> None:
+def check_metadata(metadata: dict[str, str]) -> None:
+    """Raises ApiError 400 for more than OpenAI allows."""
     if len(metadata) > MAX_METADATA:
         raise bad_request(f"'metadata' may hold at most {MAX_METADATA} pairs.", "metadata")
     for key, value in metadata.items():
