@@ -18,7 +18,7 @@ from worker.protocol.worker_lease import ClaimedJob, Room, WorkerLease
 log = logging.getLogger("headrace.claims")
 
 _BELL_WAIT_S = 0.5  # between two looks at the queue when nobody rings
-_SHORT_WAIT_S = 0.05  # the same while a class has no room, which may change with every step
+_SHORT_WAIT_S = 0.1  # the same while a class has no room, which may change with every step
 _PASS_PAUSE_S = 0.05  # time for another worker to answer the bell that was passed on
 _RETRY_PAUSE_S = 0.2
 

@@ -8,8 +8,10 @@ from typing import Any, cast
 
 import pytest
 import redis
+from msgspec import structs
 
 from tests.processes import wait_until
+from tests.worker.engine.doubles import endless, expected_answer, make_engine
 from tests.worker.protocol.conftest import rooms
 from worker import loop
 from worker.claimer import Claimer
@@ -29,6 +31,7 @@ from worker.publisher import Publisher
 
 _numbers = itertools.count()
 NUM_WORDS = 4
+EXPECTED = {"expected_tokens": 20}
 DONE = Terminal("succeeded", ended_s=7)
 
 
@@ -42,7 +45,6 @@ class WordEngine:
 
     def __init__(self) -> None:
         self.jobs: dict[str, int] = {}
-        self.jobs_to_spare: list[str] = []
 
     @property
     def has_work(self) -> bool:
@@ -52,7 +54,7 @@ class WordEngine:
         return rooms(self.num_pages, 8 - len(self.jobs))
 
     def surplus(self) -> list[str]:
-        return self.jobs_to_spare
+        return []
 
     def add(self, job: Job, replay: tuple[Delta, ...]) -> None:
         if job.prompts[0] == (0,):
@@ -82,19 +84,19 @@ class WordEngine:
 class Bench:
     """One pool with its worker's parts, each of which a test drives by hand."""
 
-    def __init__(self, broker_url: str) -> None:
+    def __init__(self, broker_url: str, engine: Engine) -> None:
         self.pool = f"loop-{os.getpid()}-{next(_numbers)}"
         self.client_url = broker_url
         self.client = connect(broker_url)
         self.queue = JobQueue(self.client, self.pool)
         self.lease = WorkerLease(connect(broker_url), self.pool, "w", 60_000)
-        self.engine = WordEngine()
+        self.engine = engine
         self.held = HeldJobs()
         self.publisher = Publisher(WorkerLease(connect(broker_url), self.pool, "w", 60_000), self.held)
         self.publisher.start()
-        self.claimer = Claimer(self.lease, self.held, page_size=1, fingerprint="words")  # its thread is the test
+        self.claimer = Claimer(self.lease, self.held, engine.page_size, "words")  # its thread is the test
         ports = Ports(self.lease, self.claimer, self.held, self.publisher, WorkerMetrics())
-        self.loop = WorkerLoop(cast(Engine, self.engine), ports)
+        self.loop = WorkerLoop(engine, ports)
         self.keeper = LeaseKeeper(
             WorkerLease(connect(broker_url), self.pool, "w", 60_000),
             self.queue, self.held, lambda: self.loop.describe(60.0), Limits(60_000, 3),
@@ -102,13 +104,17 @@ class Bench:
         self.keeper.beat(0.0)
 
     def admit(self, *prompt: int) -> str:
-        job_id = mint_job_id("completions", self.pool)
         sampling = SamplingParams(max_tokens=NUM_WORDS, seed=1)
-        job = Job(
-            id=job_id, pool=self.pool, tenant="t", prompts=(prompt or (5,),), sampling=sampling, timeout_ms=60_000
-        )  # fmt: skip
+        return self.admit_job(Job(id="", pool="", tenant="t", prompts=(prompt or (5,),), sampling=sampling)).id
+
+    def admit_job(self, job: Job) -> Job:
+        """The job, as it lies in this pool's queue under an id of its own."""
+        job = structs.replace(job, id=mint_job_id("completions", self.pool), pool=self.pool, timeout_ms=60_000)
         self.queue.admit(job, Bounds(99, 10**9, 10**9, 10**9), Keeping(0, 60_000))
-        return job_id
+        return job
+
+    def text(self, job: Job) -> list[int]:
+        return [id for event in self.queue.replay(job.id, 0) if isinstance(event, Delta) for id in event.token_ids]
 
     def tick(self, times: int = 1) -> None:
         for _ in range(times):
@@ -116,15 +122,31 @@ class Bench:
             self.loop.tick()
         assert self.publisher.flush(30)
 
+    def finish(self) -> None:
+        """Goes on until nothing is left to do."""
+        while self.engine.has_work or any(self.queue.snapshot().depth.values()):
+            self.tick()
+            self.keeper.beat(1.0)
+
     def claim(self) -> None:
         with contextlib.suppress(redis.RedisError):
-            self.claimer.claim_once(rooms(1000, 8))
+            self.claimer.claim_once(self.engine.rooms())
 
 
 @pytest.fixture
 def bench(broker_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     monkeypatch.setattr(loop, "unix_s", lambda: DONE.ended_s)
-    made = Bench(broker_url)
+    yield from bench_over(broker_url, cast(Engine, WordEngine()))
+
+
+@pytest.fixture
+def crowded(broker_url: str) -> Iterator[Bench]:
+    """With an engine of three places and twelve pages."""
+    yield from bench_over(broker_url, make_engine(num_pages=12, page_size=8, max_sequences=3, max_context=64)[0])
+
+
+def bench_over(broker_url: str, engine: Engine) -> Iterator[Bench]:
+    made = Bench(broker_url, engine)
     yield made
     made.publisher.stop()
 
@@ -323,3 +345,39 @@ def test_a_worker_that_has_heard_the_bell_for_a_job_too_large_for_it_rings_for_t
     assert [claimed.job.id for claimed in bench.claimer.take(30.0)] == [job_id]
     wait_until(lambda: other.wait_for_bell([JobClass.INTERACTIVE], 0.3) is None, "the bell is silent when no job waits")
     bench.claimer.stop()
+
+
+def test_when_batch_jobs_fill_all_places_then_an_interactive_job_starts_at_once_and_they_go_on_later(
+    crowded: Bench,
+) -> None:
+    batch = [
+        crowded.admit_job(endless([1 + i] * 5, max_tokens=20, job_class=JobClass.BATCH, job_fields=EXPECTED))
+        for i in range(5)
+    ]
+    crowded.tick(3)
+    assert crowded.engine.stats().num_running == 3
+    urgent = crowded.admit_job(endless([9] * 5, max_tokens=4, job_fields={"expected_tokens": 4}))
+    crowded.tick()
+    assert len(crowded.text(urgent)) == 1, "claimed and computed in one turn"
+    crowded.tick()
+    crowded.keeper.beat(1.0)
+    assert [crowded.queue.describe(job.id)["state"] for job in batch] == ["running"] * 2 + ["queued"] * 3
+    crowded.tick(2)
+    assert crowded.text(urgent) == expected_answer(urgent)
+    crowded.finish()
+    assert [crowded.text(job) for job in batch] == [expected_answer(job) for job in batch]
+    assert [crowded.queue.describe(job.id)["attempts"] for job in batch] == ["0"] * 5
+
+
+def test_when_batch_jobs_fill_all_pages_then_an_interactive_job_starts_at_once(crowded: Bench) -> None:
+    large = {"expected_tokens": 40}
+    batch = [
+        crowded.admit_job(endless([1 + i] * 8, max_tokens=40, job_class=JobClass.BATCH, job_fields=large))
+        for i in range(2)
+    ]
+    crowded.tick(30)
+    urgent = crowded.admit_job(endless([9] * 30, max_tokens=4, job_fields={"expected_tokens": 4}))
+    crowded.tick()
+    assert len(crowded.text(urgent)) == 1
+    crowded.finish()
+    assert [crowded.text(job) for job in (*batch, urgent)] == [expected_answer(job) for job in (*batch, urgent)]

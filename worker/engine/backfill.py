@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 ALONE_S = 0.1  # how long a step of batch work alone may take
 ALONE_STEPS = 4  # and at least so long as so many steps of one row: where one is slow, shorter steps would waste much
-FIRST_ROWS = 16  # rows of a step while nothing is known
+FIRST_ROWS = 16  # rows of the first step of batch work alone
 GROWTH = 2  # no step is made larger than so many times the largest one seen
 _RISE, _FALL = 0.05, 0.3  # weights of a new time; what disturbs a step only makes it longer, so it counts for less
 _MOST_RISE = 2.0  # a disturbance counts for at most so many times what is known
@@ -39,8 +39,9 @@ class StepTimes:
         self._sizes: dict[int, _Size] = {}  # by the power of two of the rows
 
     @property
-    def is_known(self) -> bool:
-        return bool(self._sizes)
+    def num_sizes(self) -> int:
+        """Sizes of steps that are known. One alone says nothing of what a row costs."""
+        return len(self._sizes)
 
     def observe(self, num_rows: int, seconds: float) -> None:
         """A step of `num_rows` rows, at least one, took `seconds`, more than 0."""
@@ -66,7 +67,7 @@ class StepTimes:
 
 
 def _slope(points: list[tuple[float, float]]) -> float:
-    """Seconds a row. One size alone says nothing of what a step takes anyway: all of it is put down to its rows."""
+    """Seconds a row. With one size alone, all that a step takes is put down to its rows."""
     if len(points) == 1:
         return points[0][1] / points[0][0]
     weights = [seconds**-2 for _, seconds in points]
@@ -111,6 +112,8 @@ class Backfill:
         if num_urgent_rows:
             rows = self._affordable(self._slowdown * self.times.step_s(num_urgent_rows), num_urgent_rows)
             return max(rows, int(self._slowdown > 0))
+        if self.times.num_sizes < 2:
+            return self.times.most_rows
         longest_s = max(ALONE_S, ALONE_STEPS * self.times.step_s(1))
         return max(1, self._affordable(longest_s - self.times.fixed_s, 0))
 
@@ -119,8 +122,7 @@ class Backfill:
         return self.times.row_s if self._slowdown else 0.0
 
     def _affordable(self, seconds: float, num_urgent_rows: int) -> int:
+        if self.times.num_sizes == 0:
+            return 0
         most = max(0, self.times.most_rows - num_urgent_rows)
-        if not self.times.is_known:
-            return most if num_urgent_rows == 0 else 0
-        # Rounding must not take the row that was saved for.
-        return min(most, int(seconds / self.times.row_s + 1e-6))
+        return min(most, int(seconds / self.times.row_s + 1e-6))  # rounding must not take the row that was saved for

@@ -146,11 +146,14 @@ class Scheduler:
         return len(keepers) < self.max_sequences and self._needed(newcomer, keepers) - num_shared <= num_available
 
     def _needed(self, newcomer: Sequence, neighbours: list[Sequence]) -> int:
-        """Pages for the newcomer, and one for each neighbour that may still grow.
+        """Pages for the newcomer, and one for each neighbour that may still grow and would not make way for it.
 
         Without that margin a newcomer's prefill would often be thrown away by the next page a neighbour needs.
         """
-        growing = sum(self._pages.pages_for(other.limit) > len(other.pages) for other in neighbours)
+        growing = sum(
+            other.job_class <= newcomer.job_class and self._pages.pages_for(other.limit) > len(other.pages)
+            for other in neighbours
+        )
         return self._pages.num_missing(newcomer) + growing
 
     def _fill(self, budget: int, *, is_backfill: bool) -> list[Span]:

@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from tests.worker.engine.doubles import Collected, LetterDetokenizer, make_job, run
 from tests.worker.models.families import SIZES, VOCAB_SIZE
@@ -11,7 +12,7 @@ from tests.worker.models.lean import PAGE_SIZE, lean_decoder, model_folder
 from worker.engine.engine import Engine, EngineConfig
 from worker.models.decoder import LeanDecoder
 from worker.protocol.event import Delta
-from worker.protocol.job import Job
+from worker.protocol.job import Job, JobClass
 
 NUM_TOKENS = 20
 MAX_CONTEXT = 96
@@ -28,9 +29,13 @@ def model(tmp_path_factory: pytest.TempPathFactory, smollm2_folder: Path) -> Lea
     return lean_decoder(folder, num_pages=64, dtype="bfloat16", threads=1)
 
 
-def engine_over(model: LeanDecoder, num_pages: int = 64, step_tokens: int = 256, prefix_cache: bool = True) -> Engine:
+def engine_over(
+    model: LeanDecoder, num_pages: int = 64, step_tokens: int = 256, prefix_cache: bool = True, slowdown: float = 0.1
+) -> Engine:
     """Each engine takes the model's pages over as they are: whatever it relies on it has to have written itself."""
-    config = EngineConfig(PAGE_SIZE, num_pages, 8, step_tokens, MAX_CONTEXT, prefix_cache=prefix_cache)
+    config = EngineConfig(
+        PAGE_SIZE, num_pages, 8, step_tokens, MAX_CONTEXT, prefix_cache=prefix_cache, backfill_slowdown=slowdown
+    )
     return Engine(model, LetterDetokenizer, config, model._kernels)
 
 
@@ -97,6 +102,22 @@ def test_when_preempted(model: LeanDecoder, alone: dict[str, list[Delta]]) -> No
     _, found = served(engine)
     assert engine.stats().num_preemptions_total > 0
     assert found == alone
+
+
+@pytest.mark.parametrize("slowdown", [0.0, 0.2])
+def test_when_held_back_behind_interactive_work(
+    model: LeanDecoder, alone: dict[str, list[Delta]], slowdown: float
+) -> None:
+    engine, collected = engine_over(model, num_pages=40, slowdown=slowdown), Collected()
+    jobs = [structs.replace(job, job_class=JobClass.BATCH) for job in jobs_that_begin_alike()]
+    for job in jobs:
+        engine.add(job)
+        collected.take(engine.step())
+        engine.add(make_job([5, 6, 7], max_tokens=12))
+        for _ in range(6):
+            collected.take(engine.step())
+    run(engine, collected)
+    assert {str(i): by_choice(collected.deltas[job.id]) for i, job in enumerate(jobs)} == alone
 
 
 def test_when_taken_over_by_another_worker(model: LeanDecoder, alone: dict[str, list[Delta]]) -> None:

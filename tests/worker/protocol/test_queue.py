@@ -14,7 +14,7 @@ from worker.protocol.connection import connect
 from worker.protocol.event import Delta, Terminal
 from worker.protocol.job import Job, JobClass
 from worker.protocol.queue import Bounds, JobQueue, Keeping
-from worker.protocol.worker_lease import ClaimedJob, Row, WorkerLease
+from worker.protocol.worker_lease import ClaimedJob, Room, Row, WorkerLease
 
 NewWorker = Callable[[str], WorkerLease]
 NewJob = Callable[..., Job]
@@ -323,6 +323,41 @@ def test_nothing_stays_behind_without_a_time_to_live(
     assert lasting <= {"counters", "drain", "bell:0"}
     counters: Any = client.hgetall(f"headrace:{{{pool}}}:counters")
     assert {name: v for name, v in counters.items() if not name.startswith(b"clock") and v != b"0"} == {}
+
+
+def test_room_is_claimed_by_class_and_interactive_jobs_find_room_where_batch_jobs_find_none(
+    queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+) -> None:
+    worker = new_worker("w")
+    batch = [new_job(job_class=JobClass.BATCH) for _ in range(3)]
+    urgent = [new_job() for _ in range(2)]
+    for job in (*batch, *urgent):
+        admit(queue, job)
+
+    def claimed_ids(number: int, interactive: Room, behind: Room) -> list[str]:
+        given = {JobClass.INTERACTIVE: interactive, JobClass.BATCH: behind}
+        return [claimed.job.id for claimed in worker.claim(number, given, page_size=1, fingerprint="f")]
+
+    roomy = 10**6
+    assert claimed_ids(1, Room(roomy, 1), Room(roomy, 0)) == [urgent[0].id]
+    assert claimed_ids(2, Room(roomy, 3), Room(roomy, 2)) == [urgent[1].id, batch[0].id]
+    assert claimed_ids(3, Room(roomy, 3), Room(batch[1].cost - 1, 3)) == []
+    assert claimed_ids(4, Room(0, 0), Room(roomy, 3)) == [batch[1].id, batch[2].id]
+
+
+def test_a_batch_suspect_that_finds_no_room_keeps_no_interactive_job_waiting(
+    queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+) -> None:
+    suspect, urgent = new_job(job_class=JobClass.BATCH), new_job()
+    admit(queue, suspect)
+    dead = new_worker("dead")
+    claim(dead)
+    keep_ticking_until(queue, lambda: queue.describe(suspect.id)["state"] == "queued")
+    admit(queue, urgent)
+    heir, places = new_worker("heir"), Room(10**6, 1)
+    given = {JobClass.INTERACTIVE: places, JobClass.BATCH: Room(10**6, 0)}
+    assert [one.job.id for one in heir.claim(1, given, page_size=1, fingerprint="f")] == [urgent.id]
+    assert [one.job.id for one in heir.claim(2, rooms(10**6, 1), page_size=1, fingerprint="f")] == [suspect.id]
 
 
 def test_wait_is_estimated_from_the_measured_drain_rate(
