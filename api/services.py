@@ -10,8 +10,8 @@ from api.batch.storage import Storage, open_storage
 from api.batch.store import BatchStore
 from api.metrics import ApiMetrics
 from api.pipeline.admission import AdmissionControl
-from api.pipeline.native_pool import NativePool
 from api.pipeline.served_model import ServedModel
+from api.pipeline.storage_threads import StorageThreads
 from api.pipeline.upload import Uploads
 from api.relay.caretaker import Caretaker
 from api.relay.client_watch import ClientWatch
@@ -38,7 +38,7 @@ class Services:
     websockets: WebSocketRegistry
     responses: ResponseStore
     storage: Storage
-    storage_threads: NativePool
+    storage_threads: StorageThreads
     files: FileBook
     uploads: Uploads
     batches: BatchStore
@@ -50,7 +50,7 @@ def build_services(settings: ApiSettings, model: ServedModel) -> Services:
     client = connect(settings.redis_url)
     queue = JobQueue(client, model.name)
     storage = open_storage(settings, model.name)
-    files, threads = FileBook(client, model.name, storage), NativePool(_STORAGE_THREADS)
+    files, threads = FileBook(client, model.name, storage), StorageThreads(_STORAGE_THREADS)
     metrics = ApiMetrics()
     subscriber = Subscriber(lambda: connect(settings.redis_url), model.name)
     return Services(

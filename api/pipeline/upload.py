@@ -12,7 +12,7 @@ from api.batch.storage import Storage, StorageUnavailable, Writing
 from api.errors import CLOSE, ApiError, bad_request, unavailable
 from api.pipeline.body import body_pieces, discard_body
 from api.pipeline.multipart import OVERHEAD, Field, FileBegins, form_parts
-from api.pipeline.native_pool import NativePool
+from api.pipeline.storage_threads import StorageThreads
 from api.settings import ApiSettings
 
 FILE, PURPOSE = "file", "purpose"
@@ -27,7 +27,7 @@ _HEARD_OF_S = 30.0
 class Uploads:
     """Takes uploads, one for each process."""
 
-    def __init__(self, book: FileBook, storage: Storage, threads: NativePool, settings: ApiSettings) -> None:
+    def __init__(self, book: FileBook, storage: Storage, threads: StorageThreads, settings: ApiSettings) -> None:
         self._book = book
         self._storage = storage
         self._threads = threads
@@ -97,7 +97,7 @@ class Uploads:
 class _IncomingFile:
     """The file on its way to the storage, which is asked in native threads: it may take its time."""
 
-    def __init__(self, book: FileBook, storage: Storage, threads: NativePool) -> None:
+    def __init__(self, book: FileBook, storage: Storage, threads: StorageThreads) -> None:
         self.id = mint_file_id()
         self.size = 0  # bytes
         self._book = book

@@ -346,6 +346,7 @@ def test_given_no_broker_or_no_storage_then_an_upload_is_told_to_come_again(
     body = form(file_part(), field("purpose"))
     response = client.post(FILES, data=body, headers=FORM)
     assert response.status_code == 503
+    assert response.json is not None
     assert response.json["error"]["code"] == "unavailable"
     assert "Retry-After" in response.headers
 

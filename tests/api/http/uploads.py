@@ -39,7 +39,7 @@ def send(server: WebServer, *parts: Part, **headers: str) -> httpx.Response:
     return post(server, FILES, form(*parts), **FORM, **headers)
 
 
-def uploaded(server: WebServer, content: bytes = LINE, **headers: str) -> Json:
+def uploaded(server: WebServer, content: bytes = LINE, /, **headers: str) -> Json:
     """A file that is accepted."""
     response = send(server, file_part(content), field("purpose"), **headers)
     assert response.status_code == 200, response.text
