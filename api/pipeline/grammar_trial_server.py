@@ -64,6 +64,9 @@ def problem_of(tokenizer: LLTokenizer, grammar: str) -> str:
     matcher = LLMatcher(tokenizer, grammar, log_level=0, limits=LLParserLimits(verbose_errors=False))
     if not matcher.is_error():
         matcher.compute_bitmask()
+    if not matcher.is_error():
+        # Some have a beginning that never ends, or one of which the mask knows no tokens but those no text makes.
+        matcher.consume_tokens(matcher.compute_ff_tokens())
     # Later lines show the parser's state.
     return matcher.get_error().strip().partition("\n")[0][:MAX_PROBLEM_CHARS] if matcher.is_error() else ""
 

@@ -273,10 +273,9 @@ class Engine:
             self._fail(self._jobs[job_id], error)
 
     def _fail(self, held: HeldJob, error: Exception) -> None:
-        reason = f"{type(error).__name__}: {error}"
-        logger.error("job failed: %s", reason, extra={"job_id": held.job.id})
+        logger.error("job failed: %s: %s", type(error).__name__, error, extra={"job_id": held.job.id})
         self._num_failed_jobs += 1
-        self._terminals[held.job.id] = held.terminal(failure=reason)
+        self._terminals[held.job.id] = held.terminal(failure=error)
         self._let_go(held)
 
     def _let_go(self, held: HeldJob) -> None:

@@ -9,7 +9,7 @@ import torch
 from worker.engine.adjustments import Adjustment
 from worker.engine.answer_text import AnswerText, Piece
 from worker.engine.draw import Draw, RowParams
-from worker.engine.grammar import AnswerGrammar
+from worker.engine.grammar import AnswerGrammar, GrammarFailed
 from worker.engine.logprobs import RowLogprobs
 from worker.engine.sequence import Sequence
 from worker.protocol.event import Delta, Terminal, TokenLogprob, TokenLogprobs
@@ -88,13 +88,14 @@ class HeldJob:
         sequence.is_finished = True
         return self._delta(sequence, (), Piece("", "length"), ())
 
-    def terminal(self, failure: str | None = None) -> Terminal:
+    def terminal(self, failure: Exception | None = None) -> Terminal:
         """The job's last event: success, or with `failure` the reason why not."""
+        code, message = ("", "") if failure is None else _told_of(failure)
         num_completion_tokens = sum(sequence.num_generated for sequence in self.sequences)
         return Terminal(
             "succeeded" if failure is None else "failed",
-            code="" if failure is None else "engine_error",
-            message=failure or "",
+            code=code,
+            message=message,
             num_prompt_tokens=self.job.num_prompt_tokens,
             num_completion_tokens=num_completion_tokens,
             num_cached_tokens=self._num_cached_tokens,
@@ -136,3 +137,10 @@ class HeldJob:
         chosen = TokenLogprob(token_id, logprobs.chosen, text.token_bytes(token_id))
         top = tuple(TokenLogprob(id, value, text.token_bytes(id)) for id, value in logprobs.top)
         return TokenLogprobs(chosen, top)
+
+
+def _told_of(failure: Exception) -> tuple[str, str]:
+    """Code and message. A grammar is the request's own, and some show only on the way that they lead nowhere."""
+    if isinstance(failure, GrammarFailed):
+        return "invalid_request", f"The answer cannot follow its grammar: {failure}."
+    return "engine_error", f"{type(failure).__name__}: {failure}"

@@ -151,7 +151,7 @@ def test_a_grammar_that_cannot_be_made_fails_its_job_alone(make_grammar: MakeGra
     engine.add(bad)
     engine.add(good)
     collected = run(engine)
-    assert (collected.terminals[bad.id].state, collected.terminals[bad.id].code) == ("failed", "engine_error")
+    assert (collected.terminals[bad.id].state, collected.terminals[bad.id].code) == ("failed", "invalid_request")
     assert collected.terminals[good.id].state == "succeeded"
 
 
@@ -160,7 +160,8 @@ def test_an_engine_without_grammars_fails_such_jobs() -> None:
     job = ruled([1, 2])
     engine.add(job)
     terminal = run(engine).terminals[job.id]
-    assert (terminal.state, terminal.message) == ("failed", "GrammarFailed: this engine follows no grammars")
+    assert (terminal.state, terminal.code) == ("failed", "invalid_request")
+    assert terminal.message == "The answer cannot follow its grammar: this engine follows no grammars."
 
 
 def test_a_job_cancelled_while_its_grammar_is_made_is_gone(make_grammar: MakeGrammar) -> None:
