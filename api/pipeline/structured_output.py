@@ -142,7 +142,8 @@ def _check_choice(choices: list[str], param: str) -> Structure:
         raise bad_request(f"'{param}' must hold 1 to {MAX_CHOICES} strings.", param)
     _check_size("".join(choices).encode(), param)
     alternatives = " | ".join(json.dumps(choice, ensure_ascii=False) for choice in dict.fromkeys(choices))
-    return Structure({"lark_grammar": f"start: {alternatives}"}, param)
+    # JSON may hold DEL as it is, a grammar's string may not.
+    return Structure({"lark_grammar": f"start: {alternatives}".replace("\x7f", "\\u007f")}, param)
 
 
 def _check_grammar(grammar: str, param: str) -> Structure:

@@ -67,8 +67,8 @@ TAKEN: list[tuple[dict[str, Any], list[str], list[str]]] = [
     ({"guided_regex": r"\d{3}/[a-f]+"}, ["123/ab"], ["12/ab", "123ab", "123/ab "]),
     ({"structured_outputs": {"regex": "a?"}}, ["", "a"], ["aa"]),
     (
-        {"guided_choice": ['yes "or"', "no\n", "é🐦\\", "a/b", "a/b"]},
-        ['yes "or"', "no\n", "é🐦\\", "a/b"],
+        {"guided_choice": ['yes "or"', "no\n", "é🐦\\", "a/b", "a/b", "\x7f\x00"]},
+        ['yes "or"', "no\n", "é🐦\\", "a/b", "\x7f\x00"],
         ["yes", "no", "", "a/ba/b"],
     ),
     ({"structured_outputs": {"choice": ["x"]}}, ["x"], ["", "y"]),
@@ -103,6 +103,7 @@ def test_nothing_asked_for_is_no_grammar(grammars: Grammars, fields: dict[str, A
 DEEP: dict[str, Any] = {"type": "string"}
 for _ in range(200):
     DEEP = {"type": "array", "items": DEEP}
+ENDLESS = {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}
 SCHEMA = "response_format.json_schema.schema"
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"response_format": {}}, "response_format.type"),
@@ -130,6 +131,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"guided_json": {"type": "object", "properties": {"a": {"not": {}}}}}, "guided_json"),
     ({"guided_json": DEEP | {"items": DEEP}}, "guided_json"),
     ({"response_format": schema_format({"$defs": {"d": DEEP}, "$ref": "#/$defs/d"})}, SCHEMA),
+    ({"response_format": schema_format(ENDLESS)}, SCHEMA),
+    ({"guided_choice": ["<|im_end|>"]}, "guided_choice"),  # no text makes an answer of this token
     ({"guided_regex": "a("}, "guided_regex"),
     ({"guided_regex": r"(a)\1"}, "guided_regex"),
     ({"guided_choice": []}, "guided_choice"),
