@@ -83,7 +83,9 @@ UNSERVED = ("container", "mcp_servers", "context_management", "inference_geo", "
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 # How a field of the chat request is called here, for errors about it; the longest names first.
 OWN_NAMES = (
-    ("response_format", "output_config.format"),
+    (r"(tools\[\d+\])\.function\.parameters", r"\1.input_schema"),
+    (r"(tools\[\d+\])\.function", r"\1"),
+    (r"response_format(\.json_schema)?", "output_config.format"),
     ("reasoning_effort", "thinking"),
     ("stop", "stop_sequences"),
 )

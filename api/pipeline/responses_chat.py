@@ -36,7 +36,7 @@ OWN_NAMES = (
     ("max_completion_tokens", "max_output_tokens"),
     ("reasoning_effort", "reasoning.effort"),
     ("verbosity", "text.verbosity"),
-    (r"tool_choice\.function", "tool_choice"),
+    (r"tool_choice\.(function|allowed_tools)", "tool_choice"),
     ("messages.*", "input"),  # places in the messages are no places in the input: several items may make one message
 )
 
@@ -186,6 +186,8 @@ def _response_format(raw: RawResponseRequest) -> dict[str, Any] | None:
     given = raw.text.format
     if given.get("type") != "json_schema":
         return given
+    if given.get("name") is not None and given.get("schema") is None:
+        raise bad_request("'text.format.schema' is missing.", "text.format.schema")
     return {"type": "json_schema", "json_schema": {key: value for key, value in given.items() if key != "type"}}
 
 

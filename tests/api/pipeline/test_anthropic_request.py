@@ -124,6 +124,12 @@ IMAGE = {"type": "image", "source": {"type": "url", "url": "x"}}
         (body(ASK, blocks("assistant", {"type": "tool_use", "id": "x"})), "messages[1].content[0].name"),
         (body(tools=[{"type": "web_search_20250305", "name": "web_search"}]), "tools[0].type"),
         (body(tools=[{"name": "look"}]), "tools[0].input_schema"),
+        (body(tools=[{**TOOL, "name": "look at"}]), "tools[0].name"),
+        (body(tools=[TOOL, {**TOOL, "name": "see", "input_schema": {"type": "array"}}]), "tools[1].input_schema"),
+        (
+            body(output_config={"format": {"type": "json_schema", "schema": {"multipleOf": 0.1234}}}),
+            "output_config.format.schema",
+        ),
         (body(tools=[TOOL], tool_choice={"type": "tool"}), "tool_choice.name"),
         (body(tools=[TOOL], tool_choice={"type": "tool", "name": "fly"}), "tool_choice"),
         (body(container="c"), "container"),

@@ -136,6 +136,11 @@ def test_hosted_tools_are_refused_by_their_name(fields: dict[str, Any], param: s
     assert facts_of(lambda: chat_request(checked, checked.items)) == (400, param, "unsupported_parameter")
 
 
+def test_a_format_without_a_schema_is_refused_by_its_name() -> None:
+    checked = valid(text={"format": {"type": "json_schema", "name": "answer"}})
+    assert facts_of(lambda: chat_request(checked, checked.items)) == (400, "text.format.schema", None)
+
+
 def test_a_number_that_cannot_be_kept_is_refused() -> None:
     tool = {"type": "function", "name": "f", "parameters": {"maximum": 10**30}}
     checked = valid(tools=[tool])
@@ -152,6 +157,7 @@ def test_a_number_that_cannot_be_kept_is_refused() -> None:
         ("response_format", "text.format"),
         ("tools[2].function.name", "tools[2].name"),
         ("tool_choice.function.name", "tool_choice.name"),
+        ("tool_choice.allowed_tools.mode", "tool_choice.mode"),
         ("reasoning_effort", "reasoning.effort"),
         ("temperature", "temperature"),
     ],
