@@ -12,6 +12,7 @@ ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 class RawPart(msgspec.Struct):
     type: str | None = None
     text: str | None = None
+    refusal: str | None = None
 
 
 class RawFunctionCall(msgspec.Struct):
@@ -84,15 +85,21 @@ def _check_content(raw: RawMessage, param: str) -> str:
     if raw.content is None:
         if raw.role == "assistant" and (raw.tool_calls or raw.function_call):
             return ""
+        if raw.role == "assistant" and raw.refusal:
+            return raw.refusal
         raise bad_request(f"'{param}' is missing; only an assistant message with tool_calls goes without.", param)
     if isinstance(raw.content, str):
         return raw.content
     if not raw.content:
         raise bad_request(f"'{param}' must hold at least one part.", param)
-    return "".join(_check_part(part, f"{param}[{i}]") for i, part in enumerate(raw.content))
+    return "".join(_check_part(part, raw.role, f"{param}[{i}]") for i, part in enumerate(raw.content))
 
 
-def _check_part(part: RawPart, param: str) -> str:
+def _check_part(part: RawPart, role: str | None, param: str) -> str:
+    if part.type == "refusal" and role == "assistant":
+        if part.refusal is None:
+            raise bad_request(f"'{param}' has no refusal.", f"{param}.refusal")
+        return part.refusal
     if part.type != "text":
         problem = "is missing" if part.type is None else f"{part.type[:40]!r} is not supported"
         raise bad_request(f"The type of '{param}' {problem}; this model takes parts of type 'text'.", f"{param}.type")

@@ -193,6 +193,14 @@ def test_the_fields_a_template_may_read_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
+    "said", [{"content": None, "refusal": "No."}, {"content": [{"type": "refusal", "refusal": "No."}]}]
+)
+def test_what_an_assistant_refused_earlier_is_what_it_said(said: dict[str, Any]) -> None:
+    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", **said}]
+    assert validate_chat({"model": "m", "messages": turns}).messages[1].content == "No."
+
+
+@pytest.mark.parametrize(
     ("field", "value"),
     [
         ("temperature", -0.1),
