@@ -53,8 +53,18 @@ def _invalid_json(text: bytes, error: msgspec.DecodeError) -> ApiError:
 def _non_finite_field(text: bytes) -> str | None:
     """The field that holds NaN or Infinity, which are no JSON but which many clients write."""
     try:
-        loose = json.loads(text)
+        place = _non_finite_place(json.loads(text))
     except (ValueError, RecursionError):
         return None
-    items = loose.items() if isinstance(loose, dict) else ()
-    return next((key for key, value in items if isinstance(value, float) and not math.isfinite(value)), None)
+    return place and place.removeprefix(".")
+
+
+def _non_finite_place(value: Any) -> str | None:
+    """Empty for such a number itself."""
+    if isinstance(value, float):
+        return None if math.isfinite(value) else ""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in inner:
+        if isinstance(each, float | dict | list) and (place := _non_finite_place(each)) is not None:
+            return (f".{key}" if isinstance(value, dict) else f"[{key}]") + place
+    return None

@@ -92,7 +92,9 @@ def test_text_that_is_not_utf8_is_refused(text: bytes) -> None:
         (b'{"model": "m", "top_p": Infinity}', "top_p"),
         (b'{"min_p": -Infinity, "temperature": 1}', "min_p"),
         (b'{"presence_penalty": 1e999}', "presence_penalty"),
-        (b'{"x": {"y": NaN}}', None),
+        (b'{"x": 1, "logit_bias": {"1": 0.5, "2": NaN}}', "logit_bias.2"),
+        (b'{"prompt": [[1], [2, Infinity]]}', "prompt[1][1]"),
+        (b"[NaN]", "[0]"),
     ],
 )
 def test_a_number_that_is_not_finite_is_refused_by_the_name_of_its_field(body: bytes, param: str | None) -> None:
