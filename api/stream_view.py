@@ -29,6 +29,7 @@ class StreamView(msgspec.Struct, frozen=True, omit_defaults=True):
     is_background: bool = False  # nobody has to wait for the job, and its events are kept for `kept_ms`
     kept_ms: int = 0  # how long a job that has ended can be read; 0: as the settings say
     is_warm_up: bool = False  # only the prompt is worked on: whatever is generated is not told
+    is_seeded: bool = False  # by the request itself; else a seed was minted
     request_digest: str = ""  # tells a repeat under an idempotency key from another request
     answer: AnswerFormat = AnswerFormat()
     tells_logprobs: bool = False

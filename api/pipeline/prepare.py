@@ -171,6 +171,7 @@ def _finish(
         num_choices=job.num_choices,
         include_usage=draft.generation.include_usage,
         is_stream=draft.generation.stream,
+        is_seeded=draft.generation.seed is not None,
         answer=draft.plan.format,
         tells_logprobs=sampling.logprobs is not None,
         echo=echo,

@@ -34,7 +34,9 @@ def view_of_repeat(shared: Services, job_id: str, view: StreamView) -> StreamVie
 
 
 def request_digest(prepared: PreparedRequest) -> str:
-    """The same for a repeat of the request: its id, time and minted seed differ, and it may stream or not."""
+    """The same for a repeat of the request: its id, time and a minted seed differ, and it may stream or not."""
     job, view = prepared.job, prepared.view
-    asked = (view.endpoint, view.answer, view.echo, view.shown, job.prompts, job.n, replace(job.sampling, seed=0))
+    sampling = job.sampling if view.is_seeded else replace(job.sampling, seed=0)
+    told = (view.endpoint, view.answer, view.echo, view.shown, view.service_tier, view.is_seeded)
+    asked = (*told, job.job_class, job.prompts, job.n, sampling)
     return hashlib.sha256(msgspec.msgpack.encode(asked)).hexdigest()

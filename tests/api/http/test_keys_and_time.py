@@ -93,6 +93,8 @@ def test_the_same_key_for_another_request_is_refused(strict: WebServer) -> None:
         completion_body(["x", "x"]),
         completion_body("x", 5),
         completion_body("x", stop="z"),
+        completion_body("x", seed=0),
+        completion_body("x", service_tier="flex"),
     ]
     for body in others:
         response = post(strict, COMPLETIONS, body, **headers)
