@@ -46,7 +46,7 @@ def retrieve(response_id: str) -> Response:
         if after is not None:
             raise bad_request("'starting_after' is only allowed when 'stream' is true.", "starting_after")
         return _json(answer_of(shared, response_id, kept))
-    return _streamed_again(shared, response_id, kept, 0 if after is None else 1 + after_number(after, "starting_after"))
+    return _streamed_again(shared, response_id, kept, 1 + after_number(after, "starting_after") if after else 0)
 
 
 @routes.post("/v1/responses/<response_id>/cancel")

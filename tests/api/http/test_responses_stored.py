@@ -88,7 +88,7 @@ def test_a_background_stream_goes_on_at_another_server_after_any_event(
     assert [event["type"] for event in events[:3]] == ["response.created", "response.queued", "response.in_progress"]
     for after in (0, 3, 11, len(events) - 2):
         assert again(other, response_id, f"&starting_after={after}") == events[after + 1 :]
-    assert again(other, response_id, "") == events
+    assert again(other, response_id, "") == again(other, response_id, "&starting_after=") == events
     assert retrieved(other, response_id) == events[-1]["response"]
 
 
