@@ -21,4 +21,4 @@ def create() -> Response:
 
 @routes.get("/v1/chat/completions/<job_id>/stream")
 def resume(job_id: str) -> Response:
-    return resume_stream(job_id, request.args.get("after"))
+    return resume_stream("chat.completions", job_id, request.args.get("after"))

@@ -9,6 +9,7 @@ from flask import Blueprint, Response, request
 from api.endpoints import prepared_response
 from api.errors import bad_request
 from api.pipeline.responses_items import Item
+from api.relay.dialects.responses import ResponsesDialect
 from api.responses_store import KeptResponse
 from api.routes.generation import check_admissible, idempotency_key, read_request, relayed, stream_response
 from api.routes.known_responses import answer_of, broker_asked, input_of, known_response
@@ -103,6 +104,8 @@ def _answered(shared: Services, turn: Turn) -> Response:
             shared.queue.wait_durable()
     if view.is_background and not view.is_stream:
         stream.leave()
+        if stream.job_id == turn.prepared.job.id:  # as it began, however far it has got by now
+            return _json(ResponsesDialect(stream.job_id, view).response())
         return _json(answer_of(shared, stream.job_id, known_response(shared, stream.job_id, turn.stored.tenant)))
     if view.is_stream:
         response = relayed(stream, with_ids=False)

@@ -58,6 +58,8 @@ def test_a_stream_is_resumed_by_its_own_tenant_alone(strict: WebServer) -> None:
     assert (response.status_code, error_of(response)["code"]) == (404, "not_found")
     unknown = get(strict, f"{CHAT}/{job_id[:-1]}{'0' if job_id[-1] != '0' else '1'}/stream", **ALICE)
     assert unknown.json() == response.json()
+    of_another_endpoint = get(strict, f"{COMPLETIONS}/{job_id}/stream", **ALICE)
+    assert of_another_endpoint.json() == response.json()
 
 
 @pytest.mark.parametrize("job_id", ["x", "chatcmpl-reciter-123", f"chatcmpl-other-{'0' * 32}", "%00", "é"])
