@@ -139,8 +139,9 @@ class Stack:
 
     def start_batch(self, **settings: str) -> RunningProcess:
         """A process that drives batches."""
+        log = self.folder / f"batch-{len(self.batches)}.log"
         command = [sys.executable, "-m", "ops.cli", "batch-worker"]
-        self.batches.append(RunningProcess(command, self.folder / "batch.log", {**self.environ, **settings}))
+        self.batches.append(RunningProcess(command, log, {**self.environ, **settings}))
         return self.batches[-1]
 
     def run_worker_again_and_again(self, command: list[str]) -> "RestartedWorker":

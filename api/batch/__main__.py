@@ -15,7 +15,8 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 import redis
 from celery import Celery, signals
 from celery.beat import EmbeddedService
-from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
+from celery.exceptions import SecurityWarning
+from kombu.transport.redis import QoS
 
 from api.batch.celery_app import TICK_S, broker_url, new_celery_app, queue_name
 from api.batch.desk import Desk
@@ -55,7 +56,7 @@ def main() -> int:
 
 def serve(celery: Celery, pool: str) -> int:
     """Until SIGTERM or SIGINT; tasks that run are waited for."""
-    _quieten_celery()
+    _tame_celery()
     worker = celery.Worker(
         pool="threads",
         concurrency=_NUM_THREADS,
@@ -73,13 +74,16 @@ def serve(celery: Celery, pool: str) -> int:
     return int(worker.exitcode or 0)
 
 
-def _quieten_celery() -> None:
-    """It shall not set up logging of its own, nor warn of what is meant to be so."""
+def _tame_celery() -> None:
+    """It shall not set up logging of its own, warn of what is meant to be so, or die with its connection."""
     signals.setup_logging.connect(_leave_logging_alone)
-    for category in (CPendingDeprecationWarning, SecurityWarning):
-        warnings.simplefilter("ignore", category)
+    warnings.simplefilter("ignore", SecurityWarning)
+    logging.getLogger("py.warnings").setLevel(logging.ERROR)
     # A traceback for each tick that the broker is away; the tasks and the consumer say it in a line.
     logging.getLogger("celery.beat").setLevel(logging.CRITICAL)
+    # When the broker goes away in the middle of a task, kombu tries to hand the task's message back to it, fails, and
+    # takes the whole worker down. Nobody needs that message: ticks say all of it again.
+    QoS.restore_at_shutdown = False
 
 
 def _leave_logging_alone(**_: object) -> None:

@@ -19,7 +19,6 @@ from tests.batches import (
     wait_for_end,
     wait_for_rows,
 )
-from tests.processes import wait_until
 from tests.stack import Stack
 
 NUM_PROMPTS = 16
@@ -187,14 +186,3 @@ def test_given_embeddings_then_each_line_is_refused_as_a_live_request_is(client:
     assert (batch.status, batch.output_file_id) == ("completed", None)
     (row,) = rows_of(client, batch.error_file_id)
     assert problem_of(row) == (400, "model_not_supported")
-
-
-def test_given_no_worker_then_a_batch_waits_for_one(stack: Stack, client: openai.OpenAI) -> None:
-    stack.workers[-1].kill()
-    batch = create_batch(client, jsonl([chat_line("a"), chat_line("b")]))
-    wait_until(lambda: client.batches.retrieve(batch.id).status == "in_progress", "the file was read")
-    stack.start_worker()
-
-    batch = wait_for_end(client, batch)
-
-    assert sorted(row["custom_id"] for row in all_rows(client, batch)[0]) == ["a", "b"]
