@@ -28,6 +28,9 @@ class Measured:
     def ttft(self, server: str, workload: str) -> float:
         return self._figure(server, workload, lambda row: row.ttft_p50)
 
+    def itl(self, server: str, workload: str) -> float:
+        return self._figure(server, workload, lambda row: row.itl_p50)
+
     def best_peers_ttft(self, workload: str) -> float:
         times = (self.ttft(peer, workload) for peer in PEERS)
         return min((time for time in times if not math.isnan(time)), default=math.nan)

@@ -88,7 +88,7 @@ def _figures(group: Sequence[Measurement]) -> Figures:
         ttft_p99=quantile(ttft, 0.99),
         itl_p50=quantile(itl, 0.5),
         itl_p99=quantile(itl, 0.99),
-        tpot_p50=quantile([_tpot_ms(answer) for answer in good if answer.num_output_tokens > 1], 0.5),
+        tpot_p50=quantile([_tpot_ms(answer) for answer in good if len(answer.text_times_s) > 1], 0.5),
         pss_mib=max(one.pss_bytes for one in group) / 2**20,
         foreign_share=max(one.foreign_share for one in group),
     )

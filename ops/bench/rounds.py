@@ -5,13 +5,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from ops.batch_client import Refused
 from ops.bench import peers
-from ops.bench.answer import read_answer
+from ops.bench.answer import Answer, read_answer
+from ops.bench.batch_run import BatchFailed, run_batch, underway
 from ops.bench.bench_model import BenchModel, prepare
 from ops.bench.engine_task import ENGINE, ENGINE_INT8, ENGINE_WORKLOADS, measure_engine, new_task
 from ops.bench.load_generator import drive
@@ -121,7 +123,10 @@ def _turn(options: Options, results: Results, model: BenchModel, entrant: Entran
         for workload in entrant.workloads:
             if _is_due(options, results, (model.name, entrant.name, workload.name)):
                 wait_until_quiet(server.pid, options.quiet_limit_s)
-                results.measurements.append(measure(server, model.name, workload))
+                try:
+                    results.measurements.append(measure(server, model.name, workload))
+                except (BatchFailed, Refused) as reason:
+                    results.absent[f"{entrant.name}, {model.name}, {workload.name}"] = str(reason)
 
 
 def _is_due(options: Options, results: Results, key: tuple[str, str, str]) -> bool:
@@ -134,21 +139,30 @@ def _is_due(options: Options, results: Results, key: tuple[str, str, str]) -> bo
 
 
 def measure(server: RunningServer, model: str, workload: Workload) -> Measurement:
-    """One workload on one running server."""
+    """One workload on one running server. Raises BatchFailed."""
+    lines = workload.lines(_fresh_seed())
     requests = [server.request(question) for question in workload.questions(_fresh_seed())]
-    before = usage(server.pid)
-    exchanges, wall_s = drive(server.launch.port, requests, workload.concurrency)
-    share = foreign_share(before, usage(server.pid))
+    with underway(server.launch, lines) if lines and requests else nullcontext():
+        before = usage(server.pid)
+        answers, wall_s = (
+            _answers(server, requests, workload.concurrency) if requests else run_batch(server.launch, lines)
+        )
+        share = foreign_share(before, usage(server.pid))
     return Measurement(
         model=model,
         server=server.launch.name,
         workload=workload.name,
         concurrency=workload.concurrency,
         wall_s=wall_s,
-        answers=[read_answer(exchange) for exchange in exchanges],
+        answers=answers,
         foreign_share=share,
         pss_bytes=pss_bytes(server.pid),
     )
+
+
+def _answers(server: RunningServer, requests: list[bytes], concurrency: int) -> tuple[list[Answer], float]:
+    exchanges, wall_s = drive(server.launch.port, requests, concurrency)
+    return [read_answer(exchange) for exchange in exchanges], wall_s
 
 
 def _engine_turn(options: Options, results: Results, model: BenchModel, engine: str, number: int) -> None:

@@ -56,16 +56,19 @@ class RunningServer:
 
 
 def request_of(launch: Launch, question: Question) -> bytes:
-    body = {
+    streamed = {"stream": True, "stream_options": {"include_usage": True}}
+    return request_bytes(launch.port, CHAT, {**chat_body(launch, question), **streamed})
+
+
+def chat_body(launch: Launch, question: Question) -> dict[str, Any]:
+    """What asks for the whole answer at once."""
+    return {
         "model": launch.model,
         "messages": [{"role": "user", "content": question.text}],
         "max_tokens": question.max_tokens,
         "temperature": 0,
-        "stream": True,
-        "stream_options": {"include_usage": True},
         **launch.extra_body,
     }
-    return request_bytes(launch.port, CHAT, body)
 
 
 @contextmanager

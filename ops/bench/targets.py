@@ -165,6 +165,22 @@ _TARGETS = (
         lambda run: run.ttft(HEADRACE, "brief") - run.ttft(ENGINE, "brief"),
         MS,
     ),
+    _at_most(
+        "4 at once: TTFT p50 beside a batch of 500 lines vs without",
+        _bounds(1.25, 1.25),
+        lambda run: run.ttft(HEADRACE, "beside") / run.ttft(HEADRACE, "c4"),
+    ),
+    _at_most(
+        "4 at once: between pieces of text, p50, beside a batch of 500 lines vs without",
+        _bounds(1.25, 1.25),
+        lambda run: run.itl(HEADRACE, "beside") / run.itl(HEADRACE, "c4"),
+    ),
+    Target(
+        "a batch alone: output tok/s vs plain requests at the best concurrency",
+        _bounds(0.9, 0.9),
+        lambda run: run.rate(HEADRACE, "batch") / max(run.rate(HEADRACE, "plain32"), run.rate(HEADRACE, "plain64")),
+        unit=PERCENT,
+    ),
     *_generic_paths(2.5),
     Target(
         "int8 decode step vs bf16, batch 1",

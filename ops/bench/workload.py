@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from ops.bench.prompts import make_prompts
 
 QUICK_DIVISOR = 8
+LINE_TOKENS = 64  # of a batch's line, in and out
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class Question:
 class Workload:
     """A closed loop: `concurrency` clients, each of which asks again as soon as it has its answer.
 
-    `max_tokens` are the shortest and the longest answer; lengths in between are drawn evenly.
+    `max_tokens` are the shortest and the longest answer; lengths in between are drawn evenly. `batch_lines`: the lines
+    of a batch that is underway meanwhile, or of one that is measured alone where there are no requests.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Workload:
     prompt_tokens: int
     max_tokens: tuple[int, int]
     shared_tokens: int = 0
+    batch_lines: int = 0
 
     def questions(self, seed: int) -> list[Question]:
         """The requests. Another seed gives other prompts, which no prefix cache has seen."""
@@ -38,12 +41,18 @@ class Workload:
         lengths = random.Random(seed)
         return [Question(prompt, lengths.randint(*self.max_tokens)) for prompt in prompts]
 
+    def lines(self, seed: int) -> list[Question]:
+        """The requests of the batch."""
+        prompts = make_prompts(self.batch_lines, LINE_TOKENS, 0, seed)
+        return [Question(prompt, LINE_TOKENS) for prompt in prompts]
+
     def quick(self) -> "Workload":
         """The same at an eighth of the lengths, with one request a client: shows that it runs, proves little."""
         shortest, longest = self.max_tokens
         return replace(
             self,
-            num_requests=self.concurrency,
+            num_requests=min(self.concurrency, self.num_requests),
+            batch_lines=self.batch_lines // QUICK_DIVISOR,
             prompt_tokens=self.prompt_tokens // QUICK_DIVISOR,
             shared_tokens=self.shared_tokens // QUICK_DIVISOR,
             max_tokens=(shortest // QUICK_DIVISOR, longest // QUICK_DIVISOR),
@@ -61,6 +70,11 @@ WORKLOADS = {
         Workload("shared", "16 clients, 1024 shared and 64 own in, 64 out", 16, 32, 64, (64, 64), 1024),
         Workload("brief", "1 client, 64 in, 8 out", 1, 20, 64, (8, 8)),
         Workload("mixed", "16 clients, 64 in, 8 to 128 out", 16, 32, 64, (8, 128)),
+        Workload("c4", "4 clients, 256 in, 128 out", 4, 12, 256, (128, 128)),
+        Workload("beside", "the same beside a batch of 500 lines", 4, 12, 256, (128, 128), batch_lines=500),
+        Workload("plain32", "32 clients, 64 in, 64 out", 32, 96, LINE_TOKENS, (LINE_TOKENS, LINE_TOKENS)),
+        Workload("plain64", "64 clients, 64 in, 64 out", 64, 96, LINE_TOKENS, (LINE_TOKENS, LINE_TOKENS)),
+        Workload("batch", "a batch of 96 lines, 64 in, 64 out", 64, 0, 0, (0, 0), batch_lines=96),
     )
 }
 BASIC = ("c1", "c8", "c32")

@@ -22,7 +22,7 @@ def out(tiny_model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     folder = tmp_path_factory.mktemp("bench")
     arguments = ["--quick", "--wait-quiet", "0", "--models", str(tiny_model_folder), "--out", str(folder)]
     servers = ",".join(name for name in SERVERS if " " not in name)
-    chosen = ["--workloads", "c1,c8", "--servers", servers, "--set", "HEADRACE_WEB_PROCESSES=1"]
+    chosen = ["--workloads", "c1,c8,batch", "--servers", servers, "--set", "HEADRACE_WEB_PROCESSES=1"]
     result = subprocess.run(
         [sys.executable, "-m", "ops.bench", *arguments, *chosen],
         env=clean_environment(PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}", **NO_PEERS),
@@ -40,9 +40,12 @@ def test_every_request_is_answered_in_full_over_http_and_in_process(out: Path) -
     assert [(one.server, one.workload, len(one.answers)) for one in measurements] == [
         ("headrace", "c1", 1),
         ("headrace", "c8", 8),
+        ("headrace", "batch", 12),
         ("engine in process", "c1", 1),
     ]
-    assert {(answer.failure, answer.num_output_tokens) for one in measurements for answer in one.answers} == {("", 16)}
+    assert {
+        (one.workload, answer.failure, answer.num_output_tokens) for one in measurements for answer in one.answers
+    } == {("c1", "", 16), ("c8", "", 16), ("batch", "", 64)}
     assert all(one.pss_bytes > 2**20 for one in measurements if one.server == "headrace")
 
 
@@ -55,6 +58,7 @@ def test_the_table_is_printed_and_kept_with_peers_reported_as_absent(out: Path) 
         ("headrace", "c8", "8/0"),
         ("engine in process", "c1", "1/0"),
     ]
+    assert re.findall(r"^\| headrace \| batch \| 12/0 \| 64\.0 \| (.*?)\d", text, re.MULTILINE) == ["**"]
     assert re.findall(r"^\| engine in process, (batch \d+) \|", text, re.MULTILINE) == [
         "batch 32",
         "batch 8",

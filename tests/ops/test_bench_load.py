@@ -135,6 +135,8 @@ def test_given_a_shared_prefix_then_all_prompts_begin_with_it() -> None:
 
 
 def test_quick_workloads_are_an_eighth_as_long_with_one_request_a_client() -> None:
-    (quick,) = selected(["shared"], is_quick=True)
+    quick, beside, batch = selected(["shared", "beside", "batch"], is_quick=True)
 
     assert (quick.num_requests, quick.prompt_tokens, quick.shared_tokens, quick.max_tokens) == (16, 8, 128, (8, 8))
+    assert (beside.num_requests, beside.batch_lines) == (4, 62)
+    assert (batch.questions(1), len(batch.lines(1))) == ([], 12)

