@@ -1,6 +1,7 @@
 """kill -9, in turn, of everything a batch needs, in each of its phases: every line has one row all the same."""
 
 import time
+from collections.abc import Iterator
 from functools import partial
 from typing import cast
 
@@ -25,6 +26,12 @@ def prompt(number: int) -> str:
 def batch_stack(stack: Stack) -> Stack:
     """With two processes that drive batches: when one is killed the other takes over at once."""
     return with_drivers(stack)
+
+
+@pytest.fixture
+def client(stack: Stack) -> Iterator[openai.OpenAI]:
+    with sdk(stack.url) as client:
+        yield client
 
 
 def with_drivers(stack: Stack) -> Stack:
@@ -58,8 +65,10 @@ def kill_drivers_when(stack: Stack, batch: Batch, status: str) -> None:
     kill_drivers(stack)
 
 
-def test_whatever_is_killed_while_a_batch_runs_every_line_has_one_row(batch_stack: Stack) -> None:
-    stack, client = batch_stack, sdk(batch_stack.url)
+def test_whatever_is_killed_while_a_batch_runs_every_line_has_one_row(
+    batch_stack: Stack, client: openai.OpenAI
+) -> None:
+    stack = batch_stack
     lines = [chat_line(f"{i}", prompt(i), 6) for i in range(NUM_LINES)]
     batch = create_batch(client, jsonl([*lines, chat_line("0", "double"), chat_line("x", model="other")]))
     kill_drivers_when(stack, batch, "validating")
@@ -103,8 +112,9 @@ def left_over(stack: Stack, batch: Batch) -> list[str]:
     return jobs + parts
 
 
-def test_given_drivers_killed_while_a_batch_is_cancelled_then_every_line_has_one_row(batch_stack: Stack) -> None:
-    client = sdk(batch_stack.url)
+def test_given_drivers_killed_while_a_batch_is_cancelled_then_every_line_has_one_row(
+    batch_stack: Stack, client: openai.OpenAI
+) -> None:
     short = [chat_line(f"{i}", f"Short {i}", 2) for i in range(80)]
     batch = create_batch(client, jsonl([*short, *(chat_line(f"{i}", f"long {i}", 2000) for i in range(80, 300))]))
     wait_for_rows(client, batch, 64)
@@ -119,8 +129,10 @@ def test_given_drivers_killed_while_a_batch_is_cancelled_then_every_line_has_one
     assert sorted(int(row["custom_id"]) for row in (*output, *errors)) == list(range(300))
 
 
-def test_given_a_broker_that_comes_back_then_batches_go_on_within_seconds(batch_stack: Stack) -> None:
-    client, drivers = sdk(batch_stack.url), live_drivers(batch_stack)
+def test_given_a_broker_that_comes_back_then_batches_go_on_within_seconds(
+    batch_stack: Stack, client: openai.OpenAI
+) -> None:
+    drivers = live_drivers(batch_stack)
     wait_for_end(client, create_batch(client, jsonl([chat_line("a")])))
     for is_crash in (False, True):
         if is_crash:
@@ -137,8 +149,7 @@ def test_given_a_broker_that_comes_back_then_batches_go_on_within_seconds(batch_
     assert live_drivers(batch_stack) == drivers, "neither had to be started anew"
 
 
-def test_given_an_emptied_broker_then_batches_work_again(batch_stack: Stack) -> None:
-    client = sdk(batch_stack.url)
+def test_given_an_emptied_broker_then_batches_work_again(batch_stack: Stack, client: openai.OpenAI) -> None:
     batch_stack.redis().flushall()
     batch_stack.wait_ready()
 

@@ -59,13 +59,13 @@ def test_given_one_command_then_a_chat_streams_a_killed_worker_returns_and_ctrl_
     assert len(streamed_pieces(shlex.split(curl[1]))) == NUM_PIECES
 
     all_processes = psutil.Process(make_run.pid).children(recursive=True)
-    assert len(all_processes) >= 5  # supervisor, broker, gunicorn with two workers, engine
+    assert len(all_processes) >= 6  # supervisor, broker, gunicorn with two workers, engine, the driver of batches
     os.killpg(make_run.pid, signal.SIGINT)
     make_run.wait()
 
     wait_until(lambda: not any(process.is_running() for process in all_processes), "nothing is left running")
     stopped = re.findall(r"^headrace \| (\w+) exited with code (\d+)$", make_run.log_text(), re.MULTILINE)
-    assert stopped == [("web", "0"), ("worker", "0"), ("broker", "0")]
+    assert stopped == [("web", "0"), ("batch", "0"), ("worker", "0"), ("broker", "0")]
 
 
 def processes_of(make_run: RunningProcess, words: str) -> list[psutil.Process]:

@@ -35,9 +35,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory, tiny_model_folder: Path) -> 
         yield stack.start()
 
 
-@pytest.fixture
-def client(stack: Stack) -> openai.OpenAI:
-    return sdk(stack.url)
+@pytest.fixture(scope="module")
+def client(stack: Stack) -> Iterator[openai.OpenAI]:
+    with sdk(stack.url) as client:
+        yield client
 
 
 def prompt(number: int) -> str:

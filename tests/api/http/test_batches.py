@@ -1,6 +1,7 @@
 """POST /v1/batches and what can be asked about batches, with nobody there to drive them."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import openai
@@ -18,15 +19,16 @@ BOB = {"Authorization": "Bearer open"}
 LINE = {"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {}}
 
 
-def sdk(server: WebServer, key: str = "sesame") -> openai.OpenAI:
-    return openai.OpenAI(base_url=server.url + "/v1", api_key=key, max_retries=0)
+@pytest.fixture(scope="module")
+def alice(servers: Servers) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=servers.strict.url + "/v1", api_key="sesame", max_retries=0) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")
-def file_id(servers: Servers) -> str:
+def file_id(alice: openai.OpenAI) -> str:
     """Of alice's."""
-    file = sdk(servers.strict).files.create(file=("in.jsonl", json.dumps(LINE).encode()), purpose="batch")
-    return file.id
+    return alice.files.create(file=("in.jsonl", json.dumps(LINE).encode()), purpose="batch").id
 
 
 def body(file_id: str, **more: Any) -> dict[str, Any]:
@@ -40,7 +42,9 @@ def created(server: WebServer, file_id: str, **more: Any) -> Batch:
     return Batch.model_validate(response.json())
 
 
-def test_given_a_file_then_a_batch_of_it_waits_to_be_validated(strict: WebServer, file_id: str) -> None:
+def test_given_a_file_then_a_batch_of_it_waits_to_be_validated(
+    strict: WebServer, alice: openai.OpenAI, file_id: str
+) -> None:
     batch = created(strict, file_id, metadata={"for": "tests"})
 
     assert (batch.status, batch.input_file_id, batch.metadata) == ("validating", file_id, {"for": "tests"})
@@ -48,7 +52,7 @@ def test_given_a_file_then_a_batch_of_it_waits_to_be_validated(strict: WebServer
     assert (batch.output_file_id, batch.error_file_id, batch.errors, batch.model) == (None, None, None, None)
     assert batch.request_counts is not None
     assert batch.request_counts.total == 0
-    assert sdk(strict).batches.retrieve(batch.id) == batch
+    assert alice.batches.retrieve(batch.id) == batch
 
 
 @pytest.mark.parametrize(("window", "seconds"), [("24h", 86400), ("90m", 5400), ("7s", 7)])
@@ -98,17 +102,17 @@ def test_given_a_file_that_is_not_there_or_another_tenants_then_it_is_not_found(
         assert error_of(response)["param"] == "input_file_id"
 
 
-def test_given_a_file_in_use_then_it_cannot_be_deleted(strict: WebServer, file_id: str) -> None:
+def test_given_a_file_in_use_then_it_cannot_be_deleted(strict: WebServer, alice: openai.OpenAI, file_id: str) -> None:
     created(strict, file_id)
 
     with pytest.raises(openai.ConflictError):
-        sdk(strict).files.delete(file_id)
+        alice.files.delete(file_id)
 
 
-def test_batches_are_listed_in_pages_the_newest_first(strict: WebServer, file_id: str) -> None:
+def test_batches_are_listed_in_pages_the_newest_first(strict: WebServer, alice: openai.OpenAI, file_id: str) -> None:
     made = [created(strict, file_id).id for _ in range(5)]
 
-    page = sdk(strict).batches.list(limit=2)
+    page = alice.batches.list(limit=2)
 
     assert [batch.id for batch in page.data] == made[:2:-1]
     assert page.has_more
@@ -133,11 +137,11 @@ def test_a_batch_is_its_tenants_alone(strict: WebServer, file_id: str) -> None:
         assert get(strict, f"/v1/batches/{unknown}", **ALICE).status_code == 404
 
 
-def test_a_batch_can_be_cancelled_and_cancelled_again(strict: WebServer, file_id: str) -> None:
+def test_a_batch_can_be_cancelled_and_cancelled_again(strict: WebServer, alice: openai.OpenAI, file_id: str) -> None:
     batch = created(strict, file_id)
 
     for _ in range(2):
-        cancelled = sdk(strict).batches.cancel(batch.id)
+        cancelled = alice.batches.cancel(batch.id)
         assert cancelled.status == "cancelling"
         assert cancelled.cancelling_at is not None
 
