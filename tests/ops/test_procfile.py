@@ -30,5 +30,5 @@ def test_given_no_file_then_the_error_names_it(tmp_path: Path) -> None:
         read_procfile(tmp_path / "Procfile")
 
 
-def test_our_own_names_the_broker_the_api_and_the_worker() -> None:
-    assert list(read_procfile(ROOT / "Procfile")) == ["broker", "web", "worker"]
+def test_our_own_names_the_four_processes() -> None:
+    assert list(read_procfile(ROOT / "Procfile")) == ["broker", "web", "worker", "batch"]
