@@ -36,8 +36,8 @@ logger = logging.getLogger("headrace.engine")
 
 QUANTIZATIONS = ("none", "int8", "int4")
 DTYPE_OF = {"BF16": torch.bfloat16, "F32": torch.float32, "F16": torch.float32}
-NUMERICS = 1  # of the lean path; goes up when its arithmetic changes
-GENERIC_NUMERICS = 2  # of the generic path over our kernels
+NUMERICS = 2  # of the lean path; goes up when its arithmetic changes
+GENERIC_NUMERICS = 3  # of the generic path over our kernels
 CPU = torch.device("cpu")
 
 

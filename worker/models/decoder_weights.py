@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from worker.kernels.cpu.library import Kernels
-from worker.kernels.cpu.linear import PackedLinear, PanelMemory, format_for
+from worker.kernels.cpu.linear import PackedLinear, PanelMemory
 from worker.kernels.cpu.structures import BF16, F32, INT4, INT8
 from worker.models.checkpoint import Checkpoint
 from worker.models.decoder_config import DecoderConfig, NotLean
@@ -127,7 +127,7 @@ class WeightPacker:
         return torch.stack([rows.view(-1, width, *rows.shape[1:]) for rows in panels], dim=1).flatten(0, 2)
 
     def _pack(self, weight: torch.Tensor, bias: torch.Tensor | None, wanted: int) -> PackedLinear:
-        return self._memory.pack(weight, bias, format_for(wanted, weight.shape[1]))
+        return self._memory.pack(weight, bias, wanted)
 
     def _matrix(self, name: str) -> torch.Tensor:
         return _readable(self._checkpoint.tensor(name))
@@ -146,8 +146,8 @@ class WeightPacker:
             (config.intermediate_size, config.hidden_size),
         ] * config.num_layers
         for in_size, out_size in shapes:
-            yield format_for(self._format, in_size), in_size, out_size
-        yield format_for(self._head_format, config.hidden_size), config.hidden_size, config.vocab_size
+            yield self._format, in_size, out_size
+        yield self._head_format, config.hidden_size, config.vocab_size
 
 
 def linear_format(dtype: torch.dtype, quantization: str) -> int:

@@ -13,7 +13,7 @@ from transformers.pytorch_utils import Conv1D
 
 from worker.kernels.cpu.attention import NativeAttention
 from worker.kernels.cpu.library import Kernels
-from worker.kernels.cpu.linear import PackedLinear, PanelMemory, format_for
+from worker.kernels.cpu.linear import PackedLinear, PanelMemory
 from worker.kernels.cpu.structures import BF16, F32, INT4, INT8
 from worker.models.generic import GenericModel
 from worker.models.packed_modules import (
@@ -26,7 +26,7 @@ from worker.models.packed_modules import (
 )
 
 FORMATS = {"int8": INT8, "int4": INT4}
-SMALLEST_QUANTIZED = 64  # columns; fewer decide much and weigh little: routers, gates of experts
+SMALLEST_QUANTIZED = 64  # rows and columns; fewer decide much and weigh little: routers, gates of experts
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,10 @@ class NetworkPacker:
                     yield self._format(module, matrix), matrix.shape[1], matrix.shape[0]
 
     def _format(self, module: nn.Module, matrix: torch.Tensor) -> int:
-        out_size, in_size = matrix.shape
-        wanted = self._wanted
-        if wanted == INT4 and module is self._head:  # it decides the token: four bits are too few for it
-            wanted = INT8
-        found = format_for(wanted, in_size)
-        is_quantized = found in FORMATS.values()
-        return found if is_quantized and out_size >= SMALLEST_QUANTIZED else self._plain
+        if min(matrix.shape) < SMALLEST_QUANTIZED:
+            return self._plain
+        # The head decides the token: four bits are too few for it.
+        return INT8 if self._wanted == INT4 and module is self._head else self._wanted
 
     def _linear(self, module: Any) -> LinearModule:
         key = _key(module)

@@ -63,20 +63,26 @@ def batch_of(spans: list[tuple[int, int]], pages: list[list[int]], page_size: in
 
 
 def exact_attention(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, options: AttentionOptions
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, start: int, options: AttentionOptions
 ) -> torch.Tensor:
-    """[heads, value size] in float64 of the last token; `query` is [heads, size], `keys` [L, kv heads, size]."""
-    window = options.sliding_window or len(keys)
-    keys, values, query = (tensor.double() for tensor in (keys[-window:], values[-window:], query))
-    group = query.shape[0] // keys.shape[1]
-    scaling = query.shape[1] ** -0.5 if options.scaling is None else options.scaling
-    scores = torch.einsum("hd,lhd->hl", query, keys.repeat_interleave(group, dim=1)) * scaling
+    """[N, heads, value size] in float64 of the last tokens of a sequence, those from place `start` on.
+
+    `query` is [N, heads, size], `keys` [L, kv heads, size].
+    """
+    keys, values, query = (tensor.double() for tensor in (keys, values, query))
+    num_tokens, _, size = query.shape
+    grouped = query.view(num_tokens, keys.shape[1], -1, size)
+    scaling = size**-0.5 if options.scaling is None else options.scaling
+    scores = torch.einsum("nkgd,lkd->nkgl", grouped, keys).flatten(1, 2) * scaling
     if options.softcap is not None:
         scores = options.softcap * torch.tanh(scores / options.softcap)
+    places, slots = torch.arange(start, start + num_tokens)[:, None], torch.arange(len(keys))
+    is_seen = (slots <= places) & (slots > places - (options.sliding_window or len(keys)))
+    scores = scores.masked_fill(~is_seen[:, None], -torch.inf)
     if options.sinks is not None:
-        scores = torch.cat([scores, options.sinks.double()[:, None]], dim=1)
-    weights = scores.softmax(dim=1)[:, : len(keys)]
-    return torch.einsum("hl,lhd->hd", weights, values.repeat_interleave(group, dim=1))
+        scores = torch.cat([scores, options.sinks.double()[None, :, None].expand(num_tokens, -1, 1)], dim=2)
+    weights = scores.softmax(dim=2)[..., : len(keys)].view(num_tokens, keys.shape[1], -1, len(keys))
+    return torch.einsum("nkgl,lkd->nkgd", weights, values).flatten(1, 2)
 
 
 def offsets_of(spans: list[tuple[int, int]]) -> list[int]:

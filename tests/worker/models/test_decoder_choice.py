@@ -156,6 +156,8 @@ def test_given_text_then_quantized_weights_cost_less_than_a_percent_of_perplexit
         (logits,) = logits_of(model, [(ids, 0, range(26))])
         perplexity[quantization] = torch.nn.functional.cross_entropy(logits[:-1], torch.tensor(ids[1:])).exp().item()
     assert perplexity["int8"] < 1.01 * perplexity["none"]
+    # This checkpoint's weights lie on a grid of four bits in groups of 32 already: a check of the format, not of how
+    # well four bits would do for other weights.
     assert perplexity["int4"] < 1.05 * perplexity["none"]
 
 

@@ -163,7 +163,7 @@ def test_given_a_quantization_then_the_generic_path_keeps_its_weights_so(
 
 
 def test_given_kernels_then_the_arithmetic_of_the_generic_path_is_named_after_them(gemma: Path) -> None:
-    assert serve(gemma).fingerprint.startswith(f"generic2-{ISA_NAMES[0]}-")
+    assert serve(gemma).fingerprint.startswith(f"generic3-{ISA_NAMES[0]}-")
     assert serve(gemma, dtype="float32").fingerprint.split("/")[1] == "float32"
     assert not serve(gemma, cpu_kernels="none").fingerprint.startswith("generic")
 

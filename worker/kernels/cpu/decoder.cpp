@@ -39,8 +39,6 @@ class Pass {
     attended_ = rows_of(attended_stride_);
     gate_up_ = rows_of(gate_up_stride_);
     gated_ = rows_of(gated_stride_);
-    const int64_t widest = std::max({model.hidden_size, attended_stride_, gated_stride_});
-    group_sums_ = rows_of(groups_of(widest));
     plan_attention();
   }
 
@@ -49,13 +47,13 @@ class Pass {
     for (int64_t index = 0; index < model_.num_layers; index++) {
       const hr_layer& layer = model_.layers[index];
       norm(layer.attention_norm);
-      run_linear(crew_, {&layer.qkv, normed_, model_.hidden_size, batch_.num_tokens, group_sums_, qkv_,
+      run_linear(crew_, {&layer.qkv, normed_, model_.hidden_size, batch_.num_tokens, qkv_,
                           qkv_stride_});
       place_tokens(layer);
       attend(layer);
       add_to_hidden(layer.out, attended_, attended_stride_);
       norm(layer.mlp_norm);
-      run_linear(crew_, {&layer.gate_up, normed_, model_.hidden_size, batch_.num_tokens, group_sums_, gate_up_,
+      run_linear(crew_, {&layer.gate_up, normed_, model_.hidden_size, batch_.num_tokens, gate_up_,
                           gate_up_stride_, false, gated_, gated_stride_});
       add_to_hidden(layer.down, gated_, gated_stride_);
     }
@@ -127,7 +125,7 @@ class Pass {
   }
 
   void add_to_hidden(const hr_linear& linear, const float* x, int64_t stride) {
-    run_linear(crew_, {&linear, x, stride, batch_.num_tokens, group_sums_, hidden_, model_.hidden_size, true});
+    run_linear(crew_, {&linear, x, stride, batch_.num_tokens, hidden_, model_.hidden_size, true});
   }
 
   void finish(float* logits) {
@@ -136,7 +134,7 @@ class Pass {
     for (int64_t row = 0; row < batch_.num_logit_rows; row++)
       rms_norm(hidden_ + batch_.logit_rows[row] * size, model_.final_norm, size, model_.norm_epsilon,
                normed_ + row * size);
-    run_linear(crew_, {&model_.head, normed_, size, batch_.num_logit_rows, group_sums_, logits, model_.vocab_size});
+    run_linear(crew_, {&model_.head, normed_, size, batch_.num_logit_rows, logits, model_.vocab_size});
   }
 
   Crew& crew_;
@@ -146,7 +144,7 @@ class Pass {
   Scratch& scratch_;
   std::map<int64_t, AttentionPlan> plans_;  // by window
   int64_t query_size_, qkv_stride_, attended_stride_, gate_up_stride_, gated_stride_;
-  float *hidden_, *normed_, *qkv_, *attended_, *gate_up_, *gated_, *group_sums_, *partials_;
+  float *hidden_, *normed_, *qkv_, *attended_, *gate_up_, *gated_, *partials_;
 };
 
 }  // namespace

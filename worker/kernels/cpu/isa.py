@@ -21,8 +21,8 @@ _AVX512 = Isa(
 )
 _AVX512BF16 = Isa(
     "avx512bf16",
-    (*_AVX512.compiler_flags, "-DHEADRACE_DOT", "-mavx512bf16"),
-    _AVX512.processor_flags | {"avx512_bf16"},
+    (*_AVX512.compiler_flags, "-DHEADRACE_DOT", "-mavx512bf16", "-mavx512vnni"),
+    _AVX512.processor_flags | {"avx512_bf16", "avx512_vnni"},
 )
 _AMX = Isa(
     "amx",

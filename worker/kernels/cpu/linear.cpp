@@ -5,6 +5,8 @@
 #include "dot_linear.h"
 #include "dot_panel.h"
 #include "linear_finish.h"
+#include "quantized_linear.h"
+#include "quantized_panel.h"
 
 namespace headrace {
 namespace {
@@ -18,24 +20,10 @@ void compute_panels(const LinearJob& job, int64_t row, int64_t panel, Fetch fetc
   const uint8_t* panels[P];
   for (int p = 0; p < P; p++) panels[p] = job.linear->panels + (panel + p) * Format::panel_bytes(in_size);
   Sums<R, P> sums;
-  const int64_t num_groups = in_size / kGroup;
-  const Rows rows{job.x + row * job.x_stride, static_cast<size_t>(job.x_stride), job.group_sums + row * num_groups,
-                  static_cast<size_t>(num_groups)};
-  multiply_panels<Format, R, P>(rows, panels, in_size, fetch, sums);
+  multiply_panels<Format, R, P>(job.x + row * job.x_stride, job.x_stride, panels, in_size, fetch, sums);
   repeat<R>([&](auto r) {
     repeat<P>([&](auto p) { finish_panel(job, row + r, panel + p, sums[r][p][0], sums[r][p][1]); });
   });
-}
-
-// A single pass reads its panels from memory and fetches a little ahead. Several passes find theirs in the cache,
-// where those over the panels before have brought them: each does its part for the next chunk.
-template <class Format>
-Fetch fetch_for(int64_t chunk_bytes, int64_t in_size, int64_t pass, int64_t passes) {
-  if (passes == 1) return {kFetchAhead, Format::kBytesPerK};
-  const int64_t parts = passes < 4 ? 2 : passes < 8 ? 4 : 8;
-  if (pass >= parts) return {0, 0};
-  const size_t step = Format::kBytesPerK / parts;
-  return {chunk_bytes + pass * in_size * step, step};
 }
 
 template <class Format>
@@ -47,8 +35,8 @@ struct RowPass {
   void operator()(int64_t row, int64_t pass, int64_t passes) const {
     constexpr int P = panels_for(R);
     const int64_t in_size = job.linear->in_size;
-    const Fetch fetch =
-        fetch_for<Format>((last_panel - first_panel) * Format::panel_bytes(in_size), in_size, pass, passes);
+    const int64_t chunk_bytes = (last_panel - first_panel) * Format::panel_bytes(in_size);
+    const Fetch fetch = fetch_for(Format::kBytesPerK, in_size, chunk_bytes, pass, passes);
     int64_t panel = first_panel;
     for (; panel + P <= last_panel; panel += P) compute_panels<Format, R, P>(job, row, panel, fetch);
     if constexpr (P > 1)
@@ -63,31 +51,18 @@ void compute_chunk(const LinearJob& job, int64_t first_row, int64_t last_row, in
   if (job.gated != nullptr) gate(job, first_row, last_row, first_panel, last_panel);
 }
 
-// The sums of each group of x, [rows, in_size / kGroup].
-void sum_groups(Crew& crew, const LinearJob& job) {
-  const int64_t num_groups = job.linear->in_size / kGroup;
-  crew.run((job.rows + kRowsPerChunk - 1) / kRowsPerChunk, [&](int64_t chunk) {
-    const int64_t last = std::min(job.rows, (chunk + 1) * kRowsPerChunk);
-    for (int64_t row = chunk * kRowsPerChunk; row < last; row++)
-      for (int64_t group = 0; group < num_groups; group++) {
-        const float* x = job.x + row * job.x_stride + group * kGroup;
-        Vec sum = load(x);
-        for (int i = kWidth; i < kGroup; i += kWidth) sum = add(sum, load(x + i));
-        job.group_sums[row * num_groups + group] = sum_of(sum);
-      }
-  });
-}
-
 using ChunkFunction = void (*)(const LinearJob&, int64_t, int64_t, int64_t, int64_t);
 
 ChunkFunction chunk_function(int64_t format) {
   switch (format) {
     case HR_F32: return compute_chunk<F32>;
-#if !defined(HEADRACE_DOT)
+#if defined(HEADRACE_DOT)
+    case HR_BF16: return compute_dot_chunk;
+#else
     case HR_BF16: return compute_chunk<Bf16>;
 #endif
-    case HR_INT8: return compute_chunk<Int8>;
-    default: return compute_chunk<Int4>;
+    case HR_INT8: return compute_quantized_chunk<Int8>;
+    default: return compute_quantized_chunk<Int4>;
   }
 }
 
@@ -113,25 +88,28 @@ void run_chunks(Crew& crew, const LinearJob& job, ChunkFunction compute) {
 }  // namespace
 
 int64_t panels_of(int64_t out_size) { return (out_size + kPanelWidth - 1) / kPanelWidth; }
-int64_t groups_of(int64_t in_size) { return in_size / kGroup; }
 int64_t padded(int64_t columns) { return panels_of(columns) * kPanelWidth; }
 
 int64_t panel_bytes(int64_t format, int64_t in_size) {
   switch (format) {
     case HR_F32: return F32::panel_bytes(in_size);
     case HR_BF16: return bf16_panel_bytes(in_size);
-    case HR_INT8: return Int8::panel_bytes(in_size);
-    default: return Int4::panel_bytes(in_size);
+    case HR_INT8: return quantized_panel_bytes<Int8>(in_size);
+    default: return quantized_panel_bytes<Int4>(in_size);
   }
 }
 
 void run_linear(Crew& crew, const LinearJob& job) {
   if (job.rows == 0) return;
+  const ChunkFunction compute = chunk_function(job.linear->format);
+  switch (job.linear->format) {
 #if defined(HEADRACE_DOT)
-  if (job.linear->format == HR_BF16) return run_chunks(crew, with_rounded_rows(crew, job), compute_dot_chunk);
+    case HR_BF16: return run_chunks(crew, with_rounded_rows(crew, job), compute);
 #endif
-  if (job.linear->format == HR_INT4) sum_groups(crew, job);
-  run_chunks(crew, job, chunk_function(job.linear->format));
+    case HR_INT8: return run_chunks(crew, with_integer_rows<Int8>(crew, job), compute);
+    case HR_INT4: return run_chunks(crew, with_integer_rows<Int4>(crew, job), compute);
+    default: return run_chunks(crew, job, compute);
+  }
 }
 
 }  // namespace headrace
@@ -144,7 +122,5 @@ int64_t hr_linear_bytes(int64_t format, int64_t in_size, int64_t out_size) {
 
 void hr_linear_forward(hr_crew* crew, const hr_linear* linear, const float* x, int64_t x_stride, int64_t rows,
                        float* y, int64_t y_stride) {
-  crew->scratch.reset();
-  float* group_sums = crew->scratch.floats(rows * headrace::groups_of(linear->in_size));
-  run_linear(crew->crew, {linear, x, x_stride, rows, group_sums, y, y_stride});
+  run_linear(crew->crew, {linear, x, x_stride, rows, y, y_stride});
 }

@@ -12,7 +12,6 @@ struct LinearJob {
   const float* x;
   int64_t x_stride;
   int64_t rows;
-  float* group_sums;  // room for [rows, groups_of(in_size)]
   float* y;
   int64_t y_stride;
   bool adds_to_y = false;
@@ -21,7 +20,6 @@ struct LinearJob {
 };
 
 int64_t panels_of(int64_t out_size);
-int64_t groups_of(int64_t in_size);   // of quantized weights
 int64_t padded(int64_t columns);  // to whole panels
 int64_t panel_bytes(int64_t format, int64_t in_size);
 

@@ -7,9 +7,7 @@ from ctypes import byref
 import torch
 
 from worker.kernels.cpu.library import Kernels
-from worker.kernels.cpu.structures import BF16, FORMATS, INT4, INT8, Linear
-
-GROUP = 32  # weights that share a scale
+from worker.kernels.cpu.structures import FORMATS, Linear
 
 
 class PackedLinear:
@@ -60,11 +58,6 @@ class PackedLinear:
             self._kernels.crew, self._reference, indices.data_ptr(), indices.numel(), rows.data_ptr()
         )
         return rows
-
-
-def format_for(wanted: int, in_size: int) -> int:
-    """The weight format to use where `wanted` is asked for: quantized ones need whole groups."""
-    return BF16 if wanted in (INT8, INT4) and in_size % GROUP else wanted
 
 
 def panel_bytes(kernels: Kernels, weight_format: int, in_size: int, out_size: int) -> int:

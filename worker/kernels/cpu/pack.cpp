@@ -1,11 +1,12 @@
 // From row-major weights to panels, and back for single rows.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <type_traits>
 
 #include "dot_panel.h"
 #include "linear.h"
-#include "panel.h"
+#include "quantized_panel.h"
 
 namespace headrace {
 namespace {
@@ -36,23 +37,36 @@ void pack_bf16(const Source& source, int64_t first_row, uint8_t* panel) {
       to[bf16_place(c, k)] = k < source.in_size ? bf16_of(source.at(first_row + c, k)) : uint16_t{0};
 }
 
+// The k of a group that exist, from first_k on.
+template <class Format>
+int group_size(const Source& source, int64_t first_k) {
+  return static_cast<int>(std::min<int64_t>(Format::kGroup, source.in_size - first_k));
+}
+
 void pack_int8_group(const Source& source, int64_t row, int c, int64_t first_k, uint8_t* group) {
+  const int size = group_size<Int8>(source, first_k);
   float largest = 0.0f;
-  for (int k = 0; k < kGroup; k++) largest = std::max(largest, std::fabs(source.at(row, first_k + k)));
+  for (int k = 0; k < size; k++) largest = std::max(largest, std::fabs(source.at(row, first_k + k)));
   uint16_t& stored = reinterpret_cast<uint16_t*>(group)[pair_place(c)];
   stored = bf16_of(largest / 127.0f);
   // Rounded against the scale as stored, not as computed; the same below.
   const float scale = float_of_bf16(stored);
-  for (int k = 0; k < kGroup; k++) {
-    const float scaled = scale > 0.0f ? std::nearbyint(source.at(row, first_k + k) / scale) : 0.0f;
-    reinterpret_cast<int8_t*>(group + Int8::kHeaderBytes)[k * kPanelWidth + c] =
-        static_cast<int8_t>(std::clamp(scaled, -127.0f, 127.0f));
+  for (int k = 0; k < Int8::kGroup; k++) {
+    const float scaled = scale > 0.0f && k < size ? std::nearbyint(source.at(row, first_k + k) / scale) : 0.0f;
+    group[Int8::place(c, k)] = static_cast<uint8_t>(static_cast<int8_t>(std::clamp(scaled, -127.0f, 127.0f)));
   }
 }
 
+uint16_t word_at(const uint8_t* at) {
+  uint16_t word;
+  std::memcpy(&word, at, sizeof(word));
+  return word;
+}
+
 void pack_int4_group(const Source& source, int64_t row, int c, int64_t first_k, uint8_t* group) {
+  const int size = group_size<Int4>(source, first_k);
   float low = source.at(row, first_k), high = low;
-  for (int k = 1; k < kGroup; k++) {
+  for (int k = 1; k < size; k++) {
     low = std::min(low, source.at(row, first_k + k));
     high = std::max(high, source.at(row, first_k + k));
   }
@@ -61,20 +75,23 @@ void pack_int4_group(const Source& source, int64_t row, int c, int64_t first_k, 
   header[kPanelWidth + pair_place(c)] = bf16_of(low);
   const float scale = float_of_bf16(header[pair_place(c)]);
   const float offset = float_of_bf16(header[kPanelWidth + pair_place(c)]);
-  for (int k = 0; k < kGroup; k++) {
-    const float scaled = scale > 0.0f ? std::nearbyint((source.at(row, first_k + k) - offset) / scale) : 0.0f;
-    const uint8_t nibble = static_cast<uint8_t>(std::clamp(scaled, 0.0f, 15.0f));
-    uint8_t& byte = group[Int4::kHeaderBytes + k / 2 * kPanelWidth + c];
-    byte = static_cast<uint8_t>(k % 2 == 0 ? nibble : byte | nibble << 4);
+  for (int k = 0; k < Int4::kGroup; k++) {
+    const bool is_stored = scale > 0.0f && k < size;
+    const float scaled = is_stored ? std::nearbyint((source.at(row, first_k + k) - offset) / scale) : 0.0f;
+    const int nibble = static_cast<int>(std::clamp(scaled, 0.0f, 15.0f));
+    uint8_t* at = group + Int4::place(c, k);
+    const int before = Int4::shift(k) == 0 ? 0 : word_at(at);
+    const uint16_t word = static_cast<uint16_t>(before | nibble << Int4::shift(k));
+    std::memcpy(at, &word, sizeof(word));
   }
 }
 
 template <class Format>
 void pack_groups(const Source& source, int64_t first_row, uint8_t* panel) {
   constexpr auto pack_group = std::is_same_v<Format, Int8> ? pack_int8_group : pack_int4_group;
-  for (int64_t group = 0; group < source.in_size / kGroup; group++)
+  for (int64_t group = 0; group < groups_of<Format>(source.in_size); group++)
     for (int c = 0; c < kPanelWidth; c++)
-      pack_group(source, first_row + c, c, group * kGroup, panel + group * Format::kGroupBytes);
+      pack_group(source, first_row + c, c, group * Format::kGroup, panel + group * Format::kGroupBytes);
 }
 
 using PackFunction = void (*)(const Source&, int64_t, uint8_t*);
@@ -89,17 +106,16 @@ PackFunction pack_function(int64_t format) {
 }
 
 float int8_at(const uint8_t* panel, int c, int64_t k) {
-  const uint8_t* group = panel + k / kGroup * Int8::kGroupBytes;
+  const uint8_t* group = panel + k / Int8::kGroup * Int8::kGroupBytes;
   const float scale = float_of_bf16(reinterpret_cast<const uint16_t*>(group)[pair_place(c)]);
-  return reinterpret_cast<const int8_t*>(group + Int8::kHeaderBytes)[k % kGroup * kPanelWidth + c] * scale;
+  return static_cast<int8_t>(group[Int8::place(c, static_cast<int>(k % Int8::kGroup))]) * scale;
 }
 
 float int4_at(const uint8_t* panel, int c, int64_t k) {
-  const uint8_t* group = panel + k / kGroup * Int4::kGroupBytes;
+  const uint8_t* group = panel + k / Int4::kGroup * Int4::kGroupBytes;
   const uint16_t* header = reinterpret_cast<const uint16_t*>(group);
-  const int64_t place = k % kGroup;
-  const uint8_t byte = group[Int4::kHeaderBytes + place / 2 * kPanelWidth + c];
-  const float nibble = static_cast<float>(place % 2 == 0 ? byte & 15 : byte >> 4);
+  const int place = static_cast<int>(k % Int4::kGroup);
+  const float nibble = static_cast<float>(word_at(group + Int4::place(c, place)) >> Int4::shift(place) & 15);
   return std::fma(nibble, float_of_bf16(header[pair_place(c)]), float_of_bf16(header[kPanelWidth + pair_place(c)]));
 }
 

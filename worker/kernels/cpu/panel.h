@@ -1,5 +1,5 @@
-// Weight panels: kPanelWidth output columns, stored k by k, in one of four formats; and the one loop that multiplies
-// rows with them.
+// Weight panels: kPanelWidth output columns, stored k by k, as floats or bf16; and the one loop that multiplies rows
+// with them. Quantized ones are in quantized_panel.h.
 //
 // Every sum runs over k in ascending order in a register of its own, one fused multiply-add after another, however
 // many rows and panels are computed side by side. That is what keeps a row's result the same in every batch.
@@ -15,7 +15,6 @@
 namespace headrace {
 
 struct F32 {
-  static constexpr bool kIsGrouped = false;
   static constexpr size_t kBytesPerK = kPanelWidth * 4;
   static size_t panel_bytes(int64_t in_size) { return in_size * kBytesPerK; }
   static void load(const uint8_t* at, Vec& low, Vec& high) {
@@ -26,44 +25,9 @@ struct F32 {
 
 // Column c < kWidth is the low half of word c, column kWidth + c the high half: widening is a shift and a mask.
 struct Bf16 {
-  static constexpr bool kIsGrouped = false;
   static constexpr size_t kBytesPerK = kPanelWidth * 2;
   static size_t panel_bytes(int64_t in_size) { return in_size * kBytesPerK; }
   static void load(const uint8_t* at, Vec& low, Vec& high) { load_bf16_pairs(at, low, high); }
-};
-
-// Quantized weights come in groups of kGroup k, each with its own scales: one scale for a whole row of weights would
-// have to span the few huge ones that many models have. A group's products are summed before they are scaled.
-// `load<j>` gives the unscaled numbers of the j-th of the kStoredK k that share their bytes.
-constexpr int kGroup = 32;
-
-// bf16 scales, then bytes. A weight is byte * scale.
-struct Int8 {
-  static constexpr bool kIsGrouped = true, kHasOffsets = false;
-  static constexpr int kStoredK = 1;
-  static constexpr size_t kHeaderBytes = kPanelWidth * 2;
-  static constexpr size_t kGroupBytes = kHeaderBytes + kGroup * kPanelWidth;
-  static constexpr size_t kBytesPerK = kGroupBytes / kGroup;
-  static size_t panel_bytes(int64_t in_size) { return in_size / kGroup * kGroupBytes; }
-  template <int j>
-  static void load(const uint8_t* at, Vec (&numbers)[2]) {
-    numbers[0] = from_int8(at);
-    numbers[1] = from_int8(at + kWidth);
-  }
-};
-
-// bf16 scales, bf16 offsets, then pairs of k as low and high nibbles. A weight is nibble * scale + offset.
-struct Int4 {
-  static constexpr bool kIsGrouped = true, kHasOffsets = true;
-  static constexpr int kStoredK = 2;
-  static constexpr size_t kHeaderBytes = 2 * kPanelWidth * 2;
-  static constexpr size_t kGroupBytes = kHeaderBytes + kGroup / 2 * kPanelWidth;
-  static constexpr size_t kBytesPerK = kGroupBytes / kGroup;
-  static size_t panel_bytes(int64_t in_size) { return in_size / kGroup * kGroupBytes; }
-  template <int j>
-  static void load(const uint8_t* at, Vec (&numbers)[2]) {
-    load_nibbles<4 * j>(at, numbers);
-  }
 };
 
 // Where a lane of a pair-interleaved bf16 row stands.
@@ -114,11 +78,22 @@ template <int R, int P>
 }
 
 // What to bring into the cache while the loop runs: `offset` bytes from each panel's start, `step` bytes on with each
-// k. Addresses beyond the end do no harm.
+// k, or group of k. Addresses beyond the end do no harm.
 struct Fetch {
   size_t offset, step;
 };
 constexpr size_t kFetchAhead = 1024;
+
+// A single pass reads its panels from memory and fetches a little ahead. Several passes find theirs in the cache,
+// where those over the panels before have brought them: each does its part for the next chunk, which is chunk_bytes on.
+// A panel is `steps` times `step_bytes`.
+inline Fetch fetch_for(size_t step_bytes, int64_t steps, int64_t chunk_bytes, int64_t pass, int64_t passes) {
+  if (passes == 1) return {kFetchAhead, step_bytes};
+  const int64_t parts = passes < 4 ? 2 : passes < 8 ? 4 : 8;
+  if (pass >= parts) return {0, 0};
+  const size_t step = step_bytes / parts;
+  return {chunk_bytes + pass * steps * step, step};
+}
 
 // Other memory to bring into the cache while a loop runs: `step` bytes with each k.
 struct Stream {
@@ -138,10 +113,11 @@ template <class Format, int R, int P>
   }
 }
 
+// sums[r][p] = row r times panel p of a packed linear layer.
 template <class Format, int R, int P>
-[[gnu::always_inline]] inline void multiply_fetching(const float* x, size_t x_stride,
-                                                     const uint8_t* const (&panels)[P], int64_t count, Fetch fetch,
-                                                     Sums<R, P>& sums) {
+[[gnu::always_inline]] inline void multiply_panels(const float* x, size_t x_stride, const uint8_t* const (&panels)[P],
+                                                   int64_t count, Fetch fetch, Sums<R, P>& sums) {
+  clear<R, P>(sums);
   for (int64_t k = 0; k < count; k++) {
     Vec weights[P][2];
     repeat<P>([&](auto p) {
@@ -151,79 +127,6 @@ template <class Format, int R, int P>
     fetch.offset += fetch.step;
     add_products<R, P>(x + k, x_stride, weights, sums);
   }
-}
-
-// The rows of x that meet a panel. Formats with offsets also need the sums of each group of x.
-struct Rows {
-  const float* x;
-  size_t x_stride;
-  const float* group_sums;  // [rows, in_size / kGroup] or null
-  size_t group_sums_stride;
-};
-
-// sums[r][p] += the products of one group of quantized numbers.
-template <class Format, int R, int P>
-[[gnu::always_inline]] inline void add_group(const Rows& rows, int64_t group, const uint8_t* const (&panels)[P],
-                                             Fetch fetch, Sums<R, P>& sums) {
-  // Local, so that they live in registers while the sums over all groups wait in memory.
-  Sums<R, P> products;
-  clear<R, P>(products);
-  const float* x = rows.x + group * kGroup;
-  const size_t header = group * Format::kGroupBytes;
-  size_t offset = header + Format::kHeaderBytes;
-  for (int k = 0; k < kGroup; k += Format::kStoredK, offset += kPanelWidth) {
-    repeat<P>([&](auto p) { __builtin_prefetch(panels[p] + fetch.offset, 0, 3); });
-    fetch.offset += fetch.step * Format::kStoredK;
-    repeat<Format::kStoredK>([&](auto j) {
-      Vec numbers[P][2];
-      repeat<P>([&](auto p) { Format::template load<j>(panels[p] + offset, numbers[p]); });
-      add_products<R, P>(x + k + j, rows.x_stride, numbers, products);
-    });
-  }
-  repeat<P>([&](auto p) {
-    Vec scales[2];
-    load_bf16_pairs(panels[p] + header, scales[0], scales[1]);
-    repeat<R>([&](auto r) {
-      sums[r][p][0] = fma(products[r][p][0], scales[0], sums[r][p][0]);
-      sums[r][p][1] = fma(products[r][p][1], scales[1], sums[r][p][1]);
-    });
-  });
-}
-
-// sums[r][p] += what one group's offsets add.
-template <int R, int P>
-[[gnu::always_inline]] inline void add_offsets(const Rows& rows, int64_t group, const uint8_t* const (&panels)[P],
-                                               size_t at, Sums<R, P>& sums) {
-  repeat<P>([&](auto p) {
-    Vec offsets[2];
-    load_bf16_pairs(panels[p] + at, offsets[0], offsets[1]);
-    repeat<R>([&](auto r) {
-      const Vec sum_of_x = broadcast_from(rows.group_sums + r * rows.group_sums_stride + group);
-      sums[r][p][0] = fma(sum_of_x, offsets[0], sums[r][p][0]);
-      sums[r][p][1] = fma(sum_of_x, offsets[1], sums[r][p][1]);
-    });
-  });
-}
-
-template <class Format, int R, int P>
-[[gnu::always_inline]] inline void multiply_grouped(const Rows& rows, const uint8_t* const (&panels)[P],
-                                                    int64_t in_size, Fetch fetch, Sums<R, P>& sums) {
-  for (int64_t group = 0; group < in_size / kGroup; group++, fetch.offset += fetch.step * kGroup) {
-    add_group<Format, R, P>(rows, group, panels, fetch, sums);
-    if constexpr (Format::kHasOffsets)
-      add_offsets<R, P>(rows, group, panels, group * Format::kGroupBytes + kPanelWidth * 2, sums);
-  }
-}
-
-// sums[r][p] = row r times panel p of a packed linear layer.
-template <class Format, int R, int P>
-[[gnu::always_inline]] inline void multiply_panels(const Rows& rows, const uint8_t* const (&panels)[P],
-                                                   int64_t in_size, Fetch fetch, Sums<R, P>& sums) {
-  clear<R, P>(sums);
-  if constexpr (Format::kIsGrouped)
-    multiply_grouped<Format, R, P>(rows, panels, in_size, fetch, sums);
-  else
-    multiply_fetching<Format, R, P>(rows.x, rows.x_stride, panels, in_size, fetch, sums);
 }
 
 // Calls visit.template operator()<R>(row, pass, passes) for passes of at most kRowsPerPass rows that cover [first, last), evenly.

@@ -88,17 +88,44 @@ inline void load_bf16_pairs(const uint8_t* at, Vec& low, Vec& high) {
   high = _mm256_castsi256_ps(_mm256_and_si256(words, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
 }
 
-inline Vec from_int8(const uint8_t* at) {
-  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(at))));
+// Rounds 2 * kWidth whole numbers to 16-bit integers.
+inline void store_int16(uint8_t* at, Vec low, Vec high) {
+  const __m256i packed = _mm256_packs_epi32(_mm256_cvtps_epi32(low), _mm256_cvtps_epi32(high));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), _mm256_permute4x64_epi64(packed, 0xd8));
 }
 
-// From 2 * kWidth bytes, the four bits of each that start at `shift`.
+struct PairBytes {
+  uint8_t bytes[4];
+};
+
+// Pairs of 16-bit integers, or the 32-bit sums of their products.
+using IntPairs = __m256i;
+
+inline IntPairs no_pairs() { return _mm256_setzero_si256(); }
+inline Vec float_of(IntPairs sums) { return _mm256_cvtepi32_ps(sums); }
+inline IntPairs widen_int8(const uint8_t* at) {
+  return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
+}
+// From 16-bit words, the four bits of each that start at `shift`.
 template <int shift>
-inline void load_nibbles(const uint8_t* at, Vec (&numbers)[2]) {
-  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
-  const __m128i nibbles = _mm_and_si128(_mm_srli_epi16(bytes, shift), _mm_set1_epi8(15));
-  numbers[0] = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(nibbles));
-  numbers[1] = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_unpackhi_epi64(nibbles, nibbles)));
+inline IntPairs nibbles(const uint8_t* at) {
+  const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+  return _mm256_and_si256(_mm256_srli_epi16(words, shift), _mm256_set1_epi16(15));
+}
+
+// sums += the products of the pair at `x` with each of `pairs`. In assembly because compilers would have all products
+// before they add the first, and then too few registers for the sums.
+[[gnu::always_inline]] inline void add_dots(const uint8_t* x, const IntPairs (&pairs)[2], IntPairs (&sums)[2]) {
+  IntPairs low = sums[0], high = sums[1], product, other;
+  asm("vpbroadcastd %[x], %[other]\n\t"
+      "vpmaddwd %[other], %[weights0], %[product]\n\t"
+      "vpmaddwd %[other], %[weights1], %[other]\n\t"
+      "vpaddd %[product], %[low], %[low]\n\t"
+      "vpaddd %[other], %[high], %[high]"
+      : [low] "+x"(low), [high] "+x"(high), [product] "=&x"(product), [other] "=&x"(other)
+      : [x] "m"(*reinterpret_cast<const PairBytes*>(x)), [weights0] "x"(pairs[0]), [weights1] "x"(pairs[1]));
+  sums[0] = low;
+  sums[1] = high;
 }
 
 }  // namespace headrace

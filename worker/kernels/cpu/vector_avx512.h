@@ -3,6 +3,7 @@
 
 #include <immintrin.h>
 #include <stdint.h>
+#include <string.h>
 
 namespace headrace {
 
@@ -80,19 +81,39 @@ inline void load_bf16_pairs(const uint8_t* at, Vec& low, Vec& high) {
   high = _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
 }
 
-inline Vec from_int8(const uint8_t* at) {
-  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at))));
+// Rounds 2 * kWidth whole numbers to 16-bit integers.
+inline void store_int16(uint8_t* at, Vec low, Vec high) {
+  __m256i* to = reinterpret_cast<__m256i*>(at);
+  _mm256_storeu_si256(to, _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(low)));
+  _mm256_storeu_si256(to + 1, _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(high)));
 }
 
-inline Vec from_uint8(__m128i bytes) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes)); }
+// Pairs of 16-bit integers, or the 32-bit sums of their products.
+using IntPairs = __m512i;
 
-// From 2 * kWidth bytes, the four bits of each that start at `shift`.
+inline IntPairs no_pairs() { return _mm512_set1_epi32(0); }
+inline Vec float_of(IntPairs sums) { return _mm512_cvtepi32_ps(sums); }
+inline IntPairs widen_int8(const uint8_t* at) {
+  return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
+}
+// From 16-bit words, the four bits of each that start at `shift`.
 template <int shift>
-inline void load_nibbles(const uint8_t* at, Vec (&numbers)[2]) {
-  const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
-  const __m256i nibbles = _mm256_and_si256(_mm256_srli_epi16(bytes, shift), _mm256_set1_epi8(15));
-  numbers[0] = from_uint8(_mm256_castsi256_si128(nibbles));
-  numbers[1] = from_uint8(_mm256_extracti128_si256(nibbles, 1));
+inline IntPairs nibbles(const uint8_t* at) {
+  return _mm512_and_si512(_mm512_srli_epi16(_mm512_loadu_si512(at), shift), _mm512_set1_epi32(0x000f000f));
+}
+
+// sums += the products of the pair at `x` with each of `pairs`.
+[[gnu::always_inline]] inline void add_dots(const uint8_t* x, const IntPairs (&pairs)[2], IntPairs (&sums)[2]) {
+  int32_t pair;
+  memcpy(&pair, x, sizeof(pair));
+  const IntPairs factor = _mm512_set1_epi32(pair);
+  for (int half = 0; half < 2; half++) {
+#if defined(HEADRACE_DOT)
+    sums[half] = _mm512_dpwssd_epi32(sums[half], pairs[half], factor);
+#else
+    sums[half] = _mm512_add_epi32(sums[half], _mm512_madd_epi16(pairs[half], factor));
+#endif
+  }
 }
 
 }  // namespace headrace

@@ -77,11 +77,15 @@ inline Words rounded(Floats x) { return {_mm256_cvtps_epi32(x.low), _mm256_cvtps
 inline Floats as_floats(Words x) { return {_mm256_castsi256_ps(x.low), _mm256_castsi256_ps(x.high)}; }
 inline Words as_words(Floats x) { return {_mm256_castps_si256(x.low), _mm256_castps_si256(x.high)}; }
 inline Floats to_floats(Words x) { return {_mm256_cvtepi32_ps(x.low), _mm256_cvtepi32_ps(x.high)}; }
-inline Words widen_signed(__m128i bytes) {
-  return {_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))};
+inline Words widen_signed(__m256i bytes) {
+  return {_mm256_cvtepi8_epi16(_mm256_castsi256_si128(bytes)), _mm256_cvtepi8_epi16(_mm256_extracti128_si256(bytes, 1))};
 }
-inline Words widen_unsigned(__m128i bytes) {
-  return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
+inline Words shift_right_16(Words x, int by) { return {_mm256_srli_epi16(x.low, by), _mm256_srli_epi16(x.high, by)}; }
+inline __m256i saturated_16(Words x) {
+  return _mm256_permute4x64_epi64(_mm256_packs_epi32(x.low, x.high), 0xd8);
+}
+inline Words add_products_of_pairs(Words sums, Words a, Words b) {
+  return add_words(sums, {_mm256_madd_epi16(a.low, b.low), _mm256_madd_epi16(a.high, b.high)});
 }
 
 inline Mask mask_of(__m256i low, __m256i high) {
@@ -114,14 +118,6 @@ inline void store_set_lanes(float* at, Mask mask, Floats x) {
 }
 inline Floats kept(Mask mask, Floats x) { return blend(mask, zeros(), x); }
 
-inline void compress(void* at, Mask mask, Floats x) {
-  float lanes[16];
-  store(lanes, x);
-  float* to = static_cast<float*>(at);
-  for (int lane = 0; lane < 16; lane++)
-    if (mask >> lane & 1) *to++ = lanes[lane];
-}
-
 }  // namespace emulation
 
 #define __m512 emulated::Floats
@@ -153,15 +149,16 @@ inline void compress(void* at, Mask mask, Floats x) {
 #undef _mm512_castsi512_ps
 #undef _mm512_castps_si512
 #undef _mm512_cvtepi32_ps
-#undef _mm512_cvtepi8_epi32
-#undef _mm512_cvtepu8_epi32
+#undef _mm512_cvtepi8_epi16
+#undef _mm512_srli_epi16
+#undef _mm512_cvtsepi32_epi16
+#undef _mm512_dpwssd_epi32
 #undef _mm512_cmpge_epi32_mask
 #undef _mm512_cmplt_epi32_mask
 #undef _mm512_mask_blend_ps
 #undef _mm512_maskz_mov_ps
 #undef _mm512_mask_compressstoreu_ps
 #undef _mm512_cmp_ps_mask
-#undef _mm512_mask_compressstoreu_ps
 
 #define _mm512_setzero_ps emulation::zeros
 #define _mm512_set1_ps emulation::broadcast
@@ -189,12 +186,13 @@ inline void compress(void* at, Mask mask, Floats x) {
 #define _mm512_castsi512_ps emulation::as_floats
 #define _mm512_castps_si512 emulation::as_words
 #define _mm512_cvtepi32_ps emulation::to_floats
-#define _mm512_cvtepi8_epi32 emulation::widen_signed
-#define _mm512_cvtepu8_epi32 emulation::widen_unsigned
+#define _mm512_cvtepi8_epi16 emulation::widen_signed
+#define _mm512_srli_epi16 emulation::shift_right_16
+#define _mm512_cvtsepi32_epi16 emulation::saturated_16
+#define _mm512_dpwssd_epi32 emulation::add_products_of_pairs
 #define _mm512_cmpge_epi32_mask emulation::is_at_least
 #define _mm512_cmplt_epi32_mask(a, b) emulation::is_greater(b, a)
 #define _mm512_mask_blend_ps emulation::blend
 #define _mm512_maskz_mov_ps emulation::kept
-#define _mm512_mask_compressstoreu_ps emulation::compress
 #define _mm512_cmp_ps_mask(a, b, order) emulation::compare<order>(a, b)
 #define _mm512_mask_compressstoreu_ps emulation::store_set_lanes
