@@ -4,11 +4,12 @@ import os
 import shutil
 import tempfile
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import IO, BinaryIO
+from typing import BinaryIO
 
 from api.batch.plan import PlannedLine
 from api.batch.storage import READ_SIZE, Storage
@@ -24,7 +25,7 @@ class InputCopies:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._copies: OrderedDict[str, IO[bytes]] = OrderedDict()
+        self._copies: OrderedDict[str, _Copy] = OrderedDict()
         self._lock = threading.Lock()
 
     @contextmanager
@@ -36,18 +37,28 @@ class InputCopies:
         else:
             yield partial(_read_apart, self._copy_of(file_id))
 
-    def _copy_of(self, file_id: str) -> IO[bytes]:
+    def _copy_of(self, file_id: str) -> "_Copy":
         with self._lock:
             if file_id not in self._copies:
-                copy = tempfile.TemporaryFile()  # noqa: SIM115  closed when nobody reads from it any more
-                with self._storage.open(file_id) as file:
-                    shutil.copyfileobj(file, copy, READ_SIZE)
-                copy.flush()
-                self._copies[file_id] = copy
+                self._copies[file_id] = self._copied(file_id)
             self._copies.move_to_end(file_id)
             if len(self._copies) > _NUM_COPIES:
                 self._copies.popitem(last=False)
             return self._copies[file_id]
+
+    def _copied(self, file_id: str) -> "_Copy":
+        with tempfile.TemporaryFile() as copy, self._storage.open(file_id) as file:
+            shutil.copyfileobj(file, copy, READ_SIZE)
+            copy.flush()
+            return _Copy(os.dup(copy.fileno()))
+
+
+class _Copy:
+    """A file that is closed when nobody reads from it any more, which may be later than its place is given away."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        weakref.finalize(self, os.close, descriptor)
 
 
 def _read(file: BinaryIO, line: PlannedLine) -> bytes:
@@ -55,6 +66,6 @@ def _read(file: BinaryIO, line: PlannedLine) -> bytes:
     return file.read(line.length)
 
 
-def _read_apart(file: IO[bytes], line: PlannedLine) -> bytes:
+def _read_apart(copy: _Copy, line: PlannedLine) -> bytes:
     """Other threads may read the same copy, so it has no place of its own."""
-    return os.pread(file.fileno(), line.length, line.offset)
+    return os.pread(copy.descriptor, line.length, line.offset)

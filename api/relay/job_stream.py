@@ -100,6 +100,7 @@ class JobStream:
             for events in self._surviving_events():
                 pace.note(sum(isinstance(event, Delta) for event in events))
                 if events and isinstance(events[-1], Terminal):
+                    pace.tell()  # before the client knows of the end, and looks
                     self._note_end(events[-1])
                 yield events
         finally:
