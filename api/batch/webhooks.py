@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import http.client
 import logging
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -64,9 +65,21 @@ class WebhookSender:
         self._store = store
         self._settings = settings
         self._opener = urllib.request.build_opener(_NoRedirect)
+        self._turn = threading.Lock()
 
     def send(self, batch_id: str) -> bool:
-        """Tell of the batch's end if that is due; whether it was taken. Otherwise it is due again later."""
+        """Tell of the batch's end if that is due; whether it was taken. Otherwise it is due again later.
+
+        One at a time: a receiver that is slow, or never done with its answer, holds up one thread and no batch.
+        """
+        if not self._turn.acquire(blocking=False):
+            return False
+        try:
+            return self._send(batch_id)
+        finally:
+            self._turn.release()
+
+    def _send(self, batch_id: str) -> bool:
         claimed = self._store.claim_webhook(batch_id, FIRST_PAUSE_S, LONGEST_PAUSE_S)
         if claimed is None:
             return False

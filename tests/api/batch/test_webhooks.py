@@ -2,6 +2,7 @@
 
 import base64
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -11,6 +12,7 @@ import pytest
 from api.batch.settings import BatchSettings, check_webhooks
 from api.batch.webhooks import WebhookSender
 from tests.api.batch.conftest import Workbench, jsonl, line
+from tests.processes import wait_until
 from worker.protocol import keys
 from worker.protocol.configuration import BadSetting
 
@@ -24,6 +26,8 @@ class Receiver(HTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.statuses: list[int] = []
         self.received: list[tuple[bytes, dict[str, str]]] = []
+        self.may_answer = threading.Event()
+        self.may_answer.set()
 
     @property
     def url(self) -> str:
@@ -36,6 +40,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.received.append((body, {name.lower(): value for name, value in self.headers.items()}))
+        self.server.may_answer.wait()
         status = self.server.statuses.pop(0) if self.server.statuses else 200
         self.send_response(status)
         if status == 307:
@@ -117,6 +122,24 @@ def test_given_a_receiver_that_fails_then_the_same_event_is_sent_again_later_and
     assert len({headers["webhook-id"] for _, headers in receiver.received}) == 1
     assert pauses == sorted(pauses)
     assert pauses[-1] == 20
+
+
+def test_given_a_receiver_that_is_not_done_then_no_other_thread_waits_for_it(
+    new_bench: Callable[..., Workbench], receiver: Receiver
+) -> None:
+    bench, sender = bench_telling(new_bench, receiver)
+    first, second = (bench.finish(bench.order(jsonl([line("a")]))).id for _ in range(2))
+    receiver.may_answer.clear()
+    slow = threading.Thread(target=sender.send, args=(first,))
+    slow.start()
+    wait_until(lambda: len(receiver.received) == 1, "the first is sent")
+
+    assert not sender.send(second)
+    assert second in bench.desk.store.due_webhooks(time.time()), "it was not tried"
+
+    receiver.may_answer.set()
+    slow.join()
+    assert sender.send(second)
 
 
 def test_given_nobody_to_tell_then_nothing_is_kept(bench: Workbench) -> None:
