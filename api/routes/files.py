@@ -106,6 +106,9 @@ def _asked_span(record: FileRecord) -> tuple[int, int]:
     is_current = "If-Range" not in request.headers or unchanged.etag == record.id
     if asked is None or asked.units != "bytes" or len(asked.ranges) != 1 or not is_current:
         return 0, record.bytes
+    begin = asked.ranges[0][0]
+    if begin is not None and begin < -record.bytes:
+        return 0, record.bytes  # of a file shorter than the end that is asked for, that end is all of it
     span = asked.range_for_length(record.bytes)
     if span is None or span[0] is None or span[1] is None:
         message = f"The file has {record.bytes} bytes, and none in the range asked for."
