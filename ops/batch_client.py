@@ -139,6 +139,8 @@ def _form(head: bytes, file: BinaryIO, tail: bytes) -> Iterator[bytes]:
 
 
 def _segment(text: str) -> str:
+    if not text:
+        raise Refused("An id is empty.", is_passing=False)  # the path without it is that of the list
     return urllib.parse.quote(text, safe="")
 
 

@@ -6,6 +6,7 @@ What a script wants stands alone on the standard output; all else is said on the
 import argparse
 import json
 import os
+import stat
 import sys
 import time
 from collections.abc import Callable
@@ -55,6 +56,8 @@ def add_batch_commands(command: argparse.ArgumentParser) -> None:
 def _submit(options: argparse.Namespace) -> int:
     client = _client()
     try:
+        if not stat.S_ISREG(options.file.stat().st_mode):
+            raise Refused(f"{options.file} is no regular file: its size must be known before", is_passing=False)
         endpoint = options.endpoint or _first_url(options.file)
         file = client.upload(options.file)
     except OSError as error:
@@ -111,14 +114,27 @@ def _results(options: argparse.Namespace) -> int:
         wanted, ended = ("errors" if options.errors else "answers"), batch["status"] in ENDED
         message = f"the batch has no {wanted}" if ended else f"the batch is {batch['status']}: it has no {wanted} yet"
         raise Refused(message, is_passing=False)
-    if options.output is None:
-        client.download(file_id, sys.stdout.buffer)
-        return 0
-    unfinished = options.output.with_name(options.output.name + ".part")
-    with unfinished.open("wb") as output:
-        client.download(file_id, output)
-    os.replace(unfinished, options.output)
+    try:
+        _download(client, file_id, options.output)
+    except OSError as error:
+        raise Refused(f"cannot write {options.output or 'the answers'}: {error.strerror}", is_passing=False) from error
     return 0
+
+
+def _download(client: BatchClient, file_id: str, path: Path | None) -> None:
+    """To the standard output where there is no path. A file is there as a whole or not at all."""
+    if path is None:
+        client.download(file_id, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+        return
+    unfinished = path.with_name(path.name + ".part")
+    try:
+        with unfinished.open("wb") as output:
+            client.download(file_id, output)
+        os.replace(unfinished, path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -141,7 +157,7 @@ def _first_url(path: Path) -> str:
         for line in file:
             try:
                 url = json.loads(line)["url"]
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 continue
             if isinstance(url, str):
                 return url

@@ -1,6 +1,7 @@
 """`headrace batch` against a server: what it prints, and how it ends."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,6 +111,7 @@ def test_a_batch_that_is_not_there_is_said_to_be_missing(batch: CommandLine, com
     assert (code, out) == (1, "")
     assert "No batch found" in err
     assert "HTTP 404" in err
+    assert batch(command, "") == (1, "", "headrace: An id is empty.\n")
 
 
 def test_a_file_that_cannot_be_sent_is_refused_by_name(batch: CommandLine, tmp_path: Path) -> None:
@@ -122,6 +124,12 @@ def test_a_file_that_cannot_be_sent_is_refused_by_name(batch: CommandLine, tmp_p
     code, _, err = batch("submit", write(tmp_path, line("a")), "--window", "soon")
     assert code == 1
     assert "completion_window" in err
+    os.mkfifo(tmp_path / "pipe")
+    code, _, err = batch("submit", tmp_path / "pipe")
+    assert (code, err) == (1, f"headrace: {tmp_path / 'pipe'} is no regular file: its size must be known before\n")
+    deep = tmp_path / "deep"
+    deep.write_text("[" * 200_000)
+    assert batch("submit", deep) == (1, "", f"headrace: no line of {deep} names a url; say which with --endpoint\n")
 
 
 def test_without_its_key_a_client_is_told_so(
