@@ -26,6 +26,13 @@ class LineWriter:
         plan = self._plan_named(batch.plan)
         return [self._submission.job_id(batch, plan[place].number) for place in places]
 
+    def all_job_ids(self, batch: Batch) -> list[str]:
+        """Where the storage has lost the plan, of all lines: blank ones aside, they are numbered without a gap."""
+        try:
+            return self.job_ids(batch, range(batch.num_planned))
+        except FileNotFoundError:
+            return [self._submission.job_id(batch, number) for number in range(1, batch.counts["total"] + 1)]
+
     def run(self, batch: Batch, places: Sequence[int], part: Part) -> tuple[list[int], list[int]]:
         """Submit lines until the queue wants no more: (places that are jobs now, places refused, their rows written).
 

@@ -42,11 +42,11 @@ class Sweep:
 
     def _drop_jobs(self, batch: Batch) -> None:
         """All of them were collected and dropped, but where a driver died in between."""
-        if not batch.plan or not self._desk.storage.exists(batch.plan):
+        if not batch.plan:
             return
-        queue = self._desk.shared.queue
-        for start in range(0, batch.num_planned, _NUM_JOBS):
-            ids = self._lines.job_ids(batch, range(start, min(start + _NUM_JOBS, batch.num_planned)))
+        queue, all_ids = self._desk.shared.queue, self._lines.all_job_ids(batch)
+        for start in range(0, len(all_ids), _NUM_JOBS):
+            ids = all_ids[start : start + _NUM_JOBS]
             kept = [(job_id, state) for job_id, state in zip(ids, queue.states(ids), strict=True) if state]
             for job_id, state in kept:
                 if state in ("queued", "running"):

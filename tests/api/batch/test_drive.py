@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 from openai.types import Batch as OpenAIBatch
 
+from api.batch.drive import Driver
 from api.batch.records import Order, mint_batch_id
 from api.batch.settings import BatchSettings
 from tests.api.batch.conftest import MODEL, TENANT, Workbench, jsonl, line, texts_by_id
@@ -285,6 +286,23 @@ def test_given_an_input_file_that_is_gone_then_the_batch_fails_with_what_it_has(
     assert batch.status == "failed"
     assert [error.code for error in batch.errors] == ["input_file_lost"]
     assert len(bench.rows(batch, "output")) == batch.counts["completed"] > 0
+
+
+def test_given_a_storage_that_lost_all_then_no_job_of_the_failed_batch_is_left(bench: Workbench) -> None:
+    batch_id = bench.order(jsonl(line(f"{i}") for i in range(20)))
+    bench.engine.sign_on()
+    bench.step(batch_id, 2)
+    bench.engine.serve(max_jobs=5)
+    batch = bench.load(batch_id)
+    bench.desk.storage.delete(batch.plan, batch.order.input_file_id)
+    fresh = Driver(bench.desk)
+    while fresh.step(batch_id):
+        pass
+
+    bench.sweep.tidy(batch_id)
+
+    assert bench.load(batch_id).status == "failed"
+    assert left_of(bench, batch_id) == [f"batch:{batch_id}"]
 
 
 def test_given_a_storage_far_away_then_lines_are_read_from_a_copy(new_bench: NewBench, tmp_path: Path) -> None:
