@@ -2,15 +2,16 @@
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import hmac
 import http.client
 import logging
+import socket
 import threading
 import time
-import urllib.error
-import urllib.request
-from typing import Any
+from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -53,18 +54,11 @@ def _key_of(secret: str) -> bytes:
         return secret.encode()
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A signed event is for the address that was set and no other."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
 class WebhookSender:
     def __init__(self, store: BatchStore, settings: BatchSettings) -> None:
         self._store = store
         self._settings = settings
-        self._opener = urllib.request.build_opener(_NoRedirect)
+        self._url = urlsplit(settings.webhook_url)
         self._turn = threading.Lock()
 
     def send(self, batch_id: str) -> bool:
@@ -99,9 +93,41 @@ class WebhookSender:
         told = msgspec.json.decode(event) | {"created_at": created_at}
         body = msgspec.json.encode(told)
         headers = signed_headers(self._settings.webhook_secret, told["id"], body, int(time.time()))
-        request = urllib.request.Request(self._settings.webhook_url, body, headers)
+        return self._posted(body, headers)
+
+    def _posted(self, body: bytes, headers: dict[str, str]) -> str:
+        """Redirects are not followed: a signed event is for the address that was set and no other."""
+        url = self._url
+        kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+        path = (url.path or "/") + (f"?{url.query}" if url.query else "")
         try:
-            with self._opener.open(request, timeout=TIMEOUT_S):
-                return ""
+            connection = kind(url.hostname or "", url.port, timeout=TIMEOUT_S)
+            with contextlib.closing(connection), _cut_off_after(TIMEOUT_S, connection):
+                connection.request("POST", path, body, headers)
+                status = connection.getresponse().status
         except (OSError, http.client.HTTPException, ValueError) as error:
             return repr(error)
+        return "" if status // 100 == 2 else f"HTTP {status}"
+
+
+@contextlib.contextmanager
+def _cut_off_after(seconds: float, connection: http.client.HTTPConnection) -> Iterator[None]:
+    """The connection's own timeout is for each read alone; a receiver may send a byte now and then for ever.
+
+    Raises TimeoutError at the end when the time was over: what was read by then may look like an answer.
+    """
+    is_over = threading.Event()
+
+    def cut_off() -> None:
+        is_over.set()
+        with contextlib.suppress(OSError, AttributeError):  # it may not be open yet, or not any more
+            connection.sock.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, cut_off)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+    if is_over.is_set():
+        raise TimeoutError(f"no whole answer within {seconds:g} s")

@@ -1,6 +1,8 @@
 """A webhook is signed as OpenAI's are, and sent until it is taken."""
 
 import base64
+import contextlib
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,10 +11,11 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import openai
 import pytest
 
+from api.batch import webhooks
 from api.batch.settings import BatchSettings, check_webhooks
 from api.batch.webhooks import WebhookSender
 from tests.api.batch.conftest import Workbench, jsonl, line
-from tests.processes import wait_until
+from tests.processes import GENEROUS_S, wait_until
 from worker.protocol import keys
 from worker.protocol.configuration import BadSetting
 
@@ -140,6 +143,33 @@ def test_given_a_receiver_that_is_not_done_then_no_other_thread_waits_for_it(
     receiver.may_answer.set()
     slow.join()
     assert sender.send(second)
+
+
+def test_given_a_receiver_that_sends_a_byte_now_and_then_then_it_is_cut_off(
+    new_bench: Callable[..., Workbench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhooks, "TIMEOUT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        settings = BatchSettings(webhook_url=f"http://127.0.0.1:{listener.getsockname()[1]}/", webhook_secret=SECRET)
+        bench = new_bench(settings)
+        batch_id = bench.finish(bench.order(jsonl([line("a")]))).id
+        dripper = threading.Thread(target=drip, args=(listener,))
+        dripper.start()
+
+        assert not WebhookSender(bench.desk.store, settings).send(batch_id)
+
+        dripper.join(GENEROUS_S)
+        assert not dripper.is_alive()
+
+
+def drip(listener: socket.socket) -> None:
+    """Answers a byte at a time, without an end, until the client is gone."""
+    client, _ = listener.accept()
+    with client, contextlib.suppress(OSError):
+        client.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+        while True:
+            client.sendall(b"x")
+            time.sleep(0.05)
 
 
 def test_given_nobody_to_tell_then_nothing_is_kept(bench: Workbench) -> None:
