@@ -198,7 +198,7 @@ print("clean")
 """
 
 
-@pytest.mark.parametrize("isa_name", [*NATIVE_NAMES[:1], "amx-emulated"])
+@pytest.mark.parametrize("isa_name", NATIVE_NAMES[:1])
 def test_given_sanitizers_of_addresses_and_bounds_then_they_find_nothing(isa_name: str) -> None:
     flags = ["-fsanitize=address,bounds,alignment", "-fno-sanitize-recover=bounds,alignment", "-O0", "-g1"]
     compiler = build.find_compiler()
