@@ -3,6 +3,8 @@
 import redis
 
 _WAIT_MS = 3000  # the broker writes its file out once a second
+# A write that a full broker takes too: what is waited for may be what makes room.
+_MARK = "#!lua flags=allow-oom\nreturn redis.call('SET', KEYS[1], 1)"
 
 
 def wait_durable(client: redis.Redis, prefix: str) -> bool:
@@ -14,7 +16,7 @@ def wait_durable(client: redis.Redis, prefix: str) -> bool:
     # WAITAOF speaks of the writes of its own connection, and the pool may have used another for what matters. The file
     # is written in order, so a write of this connection stands for all before it.
     pipe = client.pipeline(transaction=False)
-    pipe.set(prefix + "tide", 1)
+    pipe.eval(_MARK, 1, prefix + "tide")
     pipe.waitaof(1, 0, _WAIT_MS)
     written, waited = pipe.execute(raise_on_error=False)
     if isinstance(written, redis.RedisError):

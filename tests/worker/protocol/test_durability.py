@@ -29,6 +29,14 @@ def test_given_an_append_only_file_then_what_others_wrote_before_is_on_disk(clie
     assert wait_durable(client, pool)
 
 
+def test_given_a_full_broker_then_its_disk_is_waited_for_all_the_same(client: redis.Redis, pool: str) -> None:
+    client.config_set("maxmemory", 1)
+    try:
+        assert wait_durable(client, pool)
+    finally:
+        client.config_set("maxmemory", 0)
+
+
 def test_given_none_then_that_is_told_and_no_error(forgetful: redis.Redis, pool: str) -> None:
     assert not wait_durable(forgetful, pool)
 
