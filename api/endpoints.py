@@ -9,7 +9,7 @@ from api.errors import unsupported_parameter
 from api.pipeline.parse import UncheckedRequest
 from api.pipeline.prepare import PreparedRequest, check_model, prepare_chat, prepare_completion
 from api.pipeline.validate import validate_chat, validate_completion
-from api.routes.response_turns import Turn, prepared_turn, validated
+from api.responses.turn import Turn, prepared_turn, validated_turn
 from api.services import Services
 
 Check = Callable[[str | None], None]
@@ -33,7 +33,7 @@ def prepared_response(
     shared: Services, unchecked: UncheckedRequest, tenant: str, check: Check, id_digits: str | None = None
 ) -> Turn:
     """`id_digits`: of the response to come, where they are not to be minted."""
-    valid = validated(shared, unchecked, id_digits)
+    valid = validated_turn(shared, unchecked, id_digits)
     if valid.raw.generate is False:
         raise unsupported_parameter("generate", "true (a WebSocket takes false)")
     check(valid.raw.service_tier)

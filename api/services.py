@@ -18,7 +18,7 @@ from api.relay.client_watch import ClientWatch
 from api.relay.job_stream import Relay
 from api.relay.subscriber import Subscriber
 from api.relay.websocket_registry import WebSocketRegistry
-from api.responses_store import ResponseStore
+from api.responses.store import ResponseStore
 from api.settings import ApiSettings
 from worker.protocol.connection import connect
 from worker.protocol.queue import JobQueue

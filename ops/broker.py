@@ -6,17 +6,27 @@ its append-only file out and exits 0.
 
 import fcntl
 import os
+import sys
 from pathlib import Path
 
 from ops.ports import free_port, is_port_free
 from ops.settings import OpsSettings
-from worker.protocol.configuration import data_folder
+from worker.protocol.configuration import BadSetting, data_folder, read_settings
 
 HOST = "127.0.0.1"  # the embedded broker has no password, so it is not to be reached from outside
 
 
 class BrokerNotStarted(RuntimeError):
     """The broker cannot run as things are; the message says why and what to do."""
+
+
+def main() -> int:
+    """Become the broker; the exit code where that fails."""
+    try:
+        run_broker(read_settings(OpsSettings))
+    except (BadSetting, BrokerNotStarted) as error:
+        print(f"headrace: {error}", file=sys.stderr)
+    return 1
 
 
 def broker_command(folder: Path, port: int, memory_mb: int) -> list[str]:
@@ -65,3 +75,7 @@ def _hold(folder: Path) -> None:
         raise BrokerNotStarted(
             f"another broker keeps its data in {folder}: stop it, or choose another folder with HEADRACE_DATA"
         ) from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

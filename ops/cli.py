@@ -3,16 +3,14 @@
 import argparse
 import importlib.metadata
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from ops.batch_client import Refused
 from ops.batch_commands import add_batch_commands
-from ops.broker import BrokerNotStarted, run_broker
+from ops.entry import become
 from ops.procfile import BadProcfile
-from ops.settings import OpsSettings
 from ops.settings_table import settings_table
 from ops.up import CannotStart, up
 from worker.protocol.configuration import BadSetting, read_settings
@@ -22,7 +20,6 @@ from worker.protocol.queue import JobQueue
 from worker.settings import WorkerSettings
 
 ROOT = Path(__file__).resolve().parent.parent
-GUNICORN_CONF = Path(__file__).with_name("gunicorn.conf.py")
 INTERRUPTED = 130  # what a shell reports of a program ended by Ctrl-C
 
 
@@ -32,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     run: Callable[[argparse.Namespace], int] = options.run
     try:
         return run(options)
-    except (BadSetting, BadProcfile, CannotStart, BrokerNotStarted, ModelNotPrepared, Refused, ValueError) as error:
+    except (BadSetting, BadProcfile, CannotStart, ModelNotPrepared, Refused, ValueError) as error:
         print(f"headrace: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -50,10 +47,10 @@ def _parser() -> argparse.ArgumentParser:
 
     start = add("up", _up, "Start everything on this machine and keep it running.")
     start.add_argument("--procfile", type=Path, default=ROOT / "Procfile", help="the processes to run (%(default)s)")
-    add("broker", _broker, "Run the embedded broker.")
-    add("web", _web, "Run the API processes.")
-    add("worker", _worker, "Run one worker.")
-    add("batch-worker", _batch_worker, "Run one process that drives batches.")
+    add("broker", _become, "Run the embedded broker.").set_defaults(program="broker")
+    add("web", _become, "Run the API processes.").set_defaults(program="web")
+    add("worker", _become, "Run one worker.").set_defaults(program="worker")
+    add("batch-worker", _become, "Run one process that drives batches.").set_defaults(program="batch-worker")
     add("prepare", _prepare, "Download the default model, or check and repair it.")
     workers = add("workers", _workers, "Ask the workers of the model how they are, or to drain or resume.")
     workers.add_argument("question", choices=["ping", "stats", "drain", "resume"])
@@ -69,27 +66,8 @@ def _up(options: argparse.Namespace) -> int:
     return up(options.procfile)
 
 
-def _broker(_: argparse.Namespace) -> int:
-    run_broker(read_settings(OpsSettings))
-    return 0
-
-
-def _web(_: argparse.Namespace) -> int:
-    return _become("gunicorn", "-c", str(GUNICORN_CONF), "api.app:create_app()")
-
-
-def _worker(_: argparse.Namespace) -> int:
-    return _become("worker")
-
-
-def _batch_worker(_: argparse.Namespace) -> int:
-    return _become("api.batch")
-
-
-def _become(module: str, *arguments: str) -> int:
-    """Replace this process, so that signals and the exit code are the module's own."""
-    sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", module, *arguments])
+def _become(options: argparse.Namespace) -> int:
+    become(options.program)
 
 
 def _prepare(_: argparse.Namespace) -> int:

@@ -1,6 +1,12 @@
 """Questions to the machine about TCP ports."""
 
+import random
 import socket
+
+# Below those that Linux and macOS give to outgoing connections: none of these can take such a port
+# between its choice and its server's start, or while that server starts again.
+_SERVER_PORTS = range(16384, 32768)
+_NUM_TRIES = 64
 
 
 def is_port_free(host: str, port: int) -> bool:
@@ -17,12 +23,11 @@ def is_port_free(host: str, port: int) -> bool:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port nobody listens on at this moment."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port nobody listens on at this moment. Raises OSError where no such port is found."""
+    for port in random.SystemRandom().sample(_SERVER_PORTS, _NUM_TRIES):
+        if is_port_free(host, port):
+            return port
+    raise OSError(f"no free port on {host} among {_NUM_TRIES} of {_SERVER_PORTS.start} to {_SERVER_PORTS.stop - 1}")
 
 
 def is_listening(host: str, port: int) -> bool:

@@ -41,7 +41,8 @@ class ReadinessWatch:
         self._host = host
         self._port = port
         self._say = say
-        self._is_ready = threading.Event()
+        self.was_ready = False
+        self._is_told = False
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="readiness", daemon=True)
 
@@ -55,16 +56,16 @@ class ReadinessWatch:
 
     def has_become_ready(self) -> bool:
         """True once: the first time it is called after the answer was yes."""
-        was_ready = self._is_ready.is_set()
-        self._is_ready.clear()
-        return was_ready
+        is_news = self.was_ready and not self._is_told
+        self._is_told = self.was_ready
+        return is_news
 
     def _run(self) -> None:
         next_word_at = time.monotonic() + FIRST_WORD_AFTER_S
         while not self._is_closed.wait(POLL_S):
             missing = ask(self._host, self._port)
             if missing is None:
-                self._is_ready.set()
+                self.was_ready = True
                 return
             if time.monotonic() >= next_word_at:
                 self._say(f"waiting: {missing}")

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from api.batch.settings import BatchSettings, check_webhooks
 from api.settings import ApiSettings
 from ops import broker
 from ops.ports import free_port, is_listening, is_port_free
@@ -19,6 +20,7 @@ from worker.protocol.configuration import read_settings
 from worker.protocol.model_identity import default_model_folder, is_whole, resolve_model
 from worker.settings import WorkerSettings
 
+SERVING = ("web", "worker")  # together they answer
 STOP_ORDER = ("web", "batch", "worker", "broker")
 LAST_MOMENTS_S = 5.0  # on top of a process's own grace, before it is killed
 BROKER_GRACE_S = 15.0  # to write the append-only file out
@@ -36,6 +38,7 @@ def up(procfile: Path) -> int:
     if read_settings(OpsSettings, environ).redis_url:
         commands.pop("broker", None)
     settle_ports(environ, has_broker="broker" in commands)
+    check_webhooks(read_settings(BatchSettings, environ))
     model_name = ensure_model(environ)
     return _supervise(commands, environ, model_name)
 
@@ -78,17 +81,22 @@ def ensure_model(environ: Mapping[str, str]) -> str:
 
 
 def plans(names: Sequence[str], environ: Mapping[str, str]) -> list[Plan]:
-    """How each process is started and stopped: the broker before the others, with the grace its own settings name."""
+    """How each process is started and stopped: the broker before the others, with the grace its own settings name.
+
+    Batches are driven once there is somebody to compute them: until then, that process would only slow the start.
+    """
     graces = {
         "web": read_settings(ApiSettings, environ).grace_s + LAST_MOMENTS_S,
         "worker": read_settings(WorkerSettings, environ).grace_s + LAST_MOMENTS_S,
         "broker": BROKER_GRACE_S,
     }
     ordered = sorted(names, key=lambda name: name != "broker")
-    return [
-        Plan(name, ("broker",) if name != "broker" and "broker" in names else (), graces.get(name, OTHER_GRACE_S))
-        for name in ordered
-    ]
+    return [Plan(name, _after(name, names), graces.get(name, OTHER_GRACE_S)) for name in ordered]
+
+
+def _after(name: str, names: Sequence[str]) -> tuple[str, ...]:
+    others = ("broker", *SERVING) if name == "batch" and set(SERVING) <= set(names) else ("broker",)
+    return tuple(other for other in others if other in names and name != "broker")
 
 
 def stop_order(names: Sequence[str]) -> list[str]:
@@ -104,10 +112,13 @@ def _supervise(commands: Mapping[str, list[str]], environ: Mapping[str, str], mo
         sys.stdout.write(f"{who:<{width}} | {line}\n")
         sys.stdout.flush()
 
-    probes = {"broker": lambda: is_listening(broker.HOST, int(environ["HEADRACE_BROKER_PORT"]))}
-    supervisor = Supervisor(commands, plans(names, environ), stop_order(names), environ, probes, say)
     api = read_settings(ApiSettings, environ)
-    with ReadinessWatch(answering_host(api.host), api.port, lambda line: say("headrace", line)) as watch:
+    watch = ReadinessWatch(answering_host(api.host), api.port, lambda line: say("headrace", line))
+    probes = {"broker": lambda: is_listening(broker.HOST, int(environ["HEADRACE_BROKER_PORT"]))}
+    if set(SERVING) <= set(names):
+        probes |= dict.fromkeys(SERVING, lambda: watch.was_ready)
+    supervisor = Supervisor(commands, plans(names, environ), stop_order(names), environ, probes, say)
+    with watch:
 
         def welcome_once_ready() -> None:
             if watch.has_become_ready() and not supervisor.supervision.is_stopping:

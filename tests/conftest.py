@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ops.cli import ROOT
 from ops.ports import free_port
 from tests.models import TINY_MODEL, make_tiny_model
 from tests.processes import start_broker
@@ -15,6 +16,12 @@ from tests.stack import Stack
 from worker.protocol.model_identity import default_model_folder, is_whole
 
 NewStack = Callable[..., Stack]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests of one folder share their stacks and run one after another, also where folders run side by side."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(str(item.path.parent.relative_to(ROOT))))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -51,7 +51,7 @@ class WebServer:
         self.process.wait_until(lambda: ask(LOOPBACK, self.port) is None, f"{self.url}/readyz says 200", deadline_s)
 
     def _run(self) -> RunningProcess:
-        return RunningProcess([sys.executable, "-m", "ops.cli", "web"], self._log, self._environ)
+        return RunningProcess([sys.executable, "-m", "ops.entry", "web"], self._log, self._environ)
 
 
 class RestartedWorker:
@@ -140,7 +140,7 @@ class Stack:
     def start_batch(self, **settings: str) -> RunningProcess:
         """A process that drives batches."""
         log = self.folder / f"batch-{len(self.batches)}.log"
-        command = [sys.executable, "-m", "ops.cli", "batch-worker"]
+        command = [sys.executable, "-m", "ops.entry", "batch-worker"]
         self.batches.append(RunningProcess(command, log, {**self.environ, **settings}))
         return self.batches[-1]
 

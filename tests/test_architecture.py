@@ -43,6 +43,12 @@ def test_the_api_imports_neither_torch_nor_the_engine() -> None:
     assert offenders("api", *FORBIDDEN_TO_API) == []
 
 
+def test_only_the_app_and_the_routes_know_the_routes() -> None:
+    everywhere = offenders("api", "api.routes")
+
+    assert [line for line in everywhere if not line.startswith(("api/routes/", "api/app.py"))] == []
+
+
 def test_the_worker_never_imports_the_api_nor_the_house() -> None:
     assert offenders("worker", "api", "ops") == []
 

@@ -16,7 +16,7 @@ from api.pipeline.admission import AdmissionControl, ready_workers
 from api.pipeline.embedding_request import refusal_of_embeddings
 from api.pipeline.parse import UncheckedRequest, parse_json
 from api.pipeline.prepare import PreparedRequest
-from api.responses_store import StoredResponse
+from api.responses.store import StoredResponse
 from api.services import Services
 from api.settings import ApiSettings
 from api.stream_view import StreamView

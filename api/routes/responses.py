@@ -10,11 +10,12 @@ from api.endpoints import prepared_response
 from api.errors import bad_request
 from api.pipeline.responses_items import Item
 from api.relay.dialects.responses import ResponsesDialect
-from api.responses_store import KeptResponse
+from api.responses.known import answer_of, broker_asked, input_of, known_response
+from api.responses.store import KeptResponse
+from api.responses.turn import Turn, prepared_turn, validated_turn
 from api.routes.generation import check_admissible, idempotency_key, read_request, relayed, stream_response
-from api.routes.known_responses import answer_of, broker_asked, input_of, known_response
 from api.routes.paging import choice_asked, limit_asked, page_of
-from api.routes.response_turns import Turn, admitted_turn, keep_answer, prepared_turn, validated
+from api.routes.response_turns import admitted_turn, keep_answer
 from api.routes.resume import after_number
 from api.services import Services, services, tenant_of_request
 
@@ -34,7 +35,7 @@ def count_input_tokens() -> dict[str, Any]:
     unchecked, tenant = read_request()
     if unchecked.get("model") is None:
         unchecked = {**unchecked, "model": shared.model.name}
-    turn = prepared_turn(shared, validated(shared, unchecked), tenant, {})
+    turn = prepared_turn(shared, validated_turn(shared, unchecked), tenant, {})
     return {"object": "response.input_tokens", "input_tokens": turn.prepared.job.num_prompt_tokens}
 
 

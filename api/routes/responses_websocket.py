@@ -10,9 +10,10 @@ from api.errors import ApiError, bad_request, unsupported_parameter
 from api.pipeline.parse import UncheckedRequest
 from api.relay.responses_session import OpenTurn, ResponsesSession, SessionLimits
 from api.relay.websocket import WebSocketConnection
-from api.routes.conversation_memory import ConversationMemory
+from api.responses.memory import ConversationMemory
+from api.responses.turn import Turn, prepared_turn, validated_turn
 from api.routes.generation import check_admissible
-from api.routes.response_turns import Turn, admitted_turn, keep_answer, prepared_turn, validated
+from api.routes.response_turns import admitted_turn, keep_answer
 from api.routes.websocket import check_upgrade
 from api.services import Services, services
 
@@ -36,7 +37,7 @@ def websocket(connection: WebSocketConnection) -> None:
 def _open_turn(shared: Services, tenant: str, memory: ConversationMemory, fields: UncheckedRequest) -> OpenTurn:
     """Raises ApiError."""
     try:
-        valid = validated(shared, _body_of(fields))
+        valid = validated_turn(shared, _body_of(fields))
         check_admissible(shared, valid.raw.service_tier)
         turn = prepared_turn(shared, valid, tenant, memory)
         stream = admitted_turn(shared, turn)

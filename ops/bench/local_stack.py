@@ -33,7 +33,7 @@ class LocalStack:
     def start_web(self, **settings: str) -> int:
         """The port of a new API server, once it listens."""
         port = free_port()
-        self._run("web", [sys.executable, "-m", "ops.cli", "web"], HEADRACE_PORT=str(port), **settings)
+        self._run("web", [sys.executable, "-m", "ops.entry", "web"], HEADRACE_PORT=str(port), **settings)
         _wait(lambda: is_listening(LOOPBACK, port), "the API")
         return port
 

@@ -35,8 +35,11 @@ class Measured:
         times = (self.ttft(peer, workload) for peer in PEERS)
         return min((time for time in times if not math.isnan(time)), default=math.nan)
 
-    def memory(self, server: str) -> float:
-        return most_memory_mib(self._rows, server)
+    def memory_ratio(self, server: str, peer: str) -> float:
+        """After the workloads that both were given: what was read and written fills the pages of a KV cache."""
+        common = {row.workload for row in self._rows if row.server == peer}
+        rows = [row for row in self._rows if row.workload in common]
+        return most_memory_mib(rows, server) / most_memory_mib(rows, peer)
 
     def later_start(self, server: str) -> float:
         """The quickest start after the first one, which may compile and has nothing in memory yet."""

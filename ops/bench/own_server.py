@@ -42,7 +42,7 @@ def launch_headrace(name: str, model: BenchModel, data: Path, settings: Mapping[
     port = free_port()
     return Launch(
         name,
-        [sys.executable, "-m", "ops.cli", "up"],
+        [sys.executable, "-m", "ops.entry", "up"],
         port,
         model.name,
         {**own_settings(model, settings), "HEADRACE_PORT": str(port), "HEADRACE_DATA": str(data)},

@@ -1,7 +1,8 @@
-"""``python -m ops.bench.readme RESULTS.json [README]``: a run's figures and their picture, put into the README."""
+"""``python -m ops.bench.readme RESULTS.json ...``: the figures of runs and their picture, put into the README."""
 
 import argparse
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from ops.bench.measurement import Figures, figures
@@ -16,17 +17,18 @@ END = "<!-- end of speed -->"
 PICTURE = Path("ops/bench/speed.svg")  # from the README's folder
 
 
-def speed_section(results: Results) -> str:
-    """Machine, date, versions, the repeating command, and two tables for each model."""
-    rows = figures(results.measurements)
-    parts = [
-        f"![Headrace and its peers]({PICTURE})",
-        f"Measured on {results.date}: {results.machine}. {limits(results)}\n\nAgain with `{results.command}` "
-        f"({results.took_s / 60:.0f} minutes); servers and load share the machine, and take turns.",
-    ]
-    for name in results.models:
-        own = [row for row in rows if row.model == name]
-        parts += [f"### {name}", _figures_table(own), target_table(verdicts(results, name))]
+def speed_section(runs: Sequence[Results]) -> str:
+    """Of each run machine, date, versions, the repeating command, and two tables for each model."""
+    parts = [f"![Headrace and its peers]({PICTURE})"]
+    for results in runs:
+        rows = figures(results.measurements)
+        parts.append(
+            f"Measured on {results.date}: {results.machine}. {limits(results)}\n\nAgain with `{results.command}` "
+            f"({results.took_s / 60:.0f} minutes); servers and load share the machine, and take turns."
+        )
+        for name in results.models:
+            own = [row for row in rows if row.model == name]
+            parts += [f"### {name}", _figures_table(own), target_table(verdicts(results, name))]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -57,13 +59,13 @@ def _cell(row: Figures | None) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("results", type=Path, help="results.json of a run")
-    parser.add_argument("readme", type=Path, nargs="?", default=Path("README.md"))
+    parser.add_argument("results", type=Path, nargs="+", help="results.json of a run")
+    parser.add_argument("--readme", type=Path, default=Path("README.md"), help="(%(default)s)")
     given = parser.parse_args()
-    results = load(given.results)
-    given.readme.write_text(put(given.readme.read_text(), speed_section(results)))
-    picture = given.readme.parent / PICTURE
-    picture.write_text(svg(figures(results.measurements), HEADRACE, results.machine))
+    runs = [load(file) for file in given.results]
+    given.readme.write_text(put(given.readme.read_text(), speed_section(runs)))
+    measurements = [one for results in runs for one in results.measurements]
+    (given.readme.parent / PICTURE).write_text(svg(figures(measurements), HEADRACE, runs[0].machine))
 
 
 if __name__ == "__main__":

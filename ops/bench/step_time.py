@@ -25,8 +25,10 @@ from worker.engine.ragged_batch import RaggedBatch, RaggedRow, build_batch
 from worker.kernels.cpu.library import Kernels
 from worker.kernels.cpu.linear import huge_memory
 from worker.kernels.dispatch import cpu_kernels
-from worker.models.choice import ServedModel, load_packed, load_served_model
+from worker.models.choice import load_served_model
 from worker.models.decoder import LeanDecoder
+from worker.models.over_transformers import load_packed
+from worker.models.served import ServedModel
 from worker.protocol.model_identity import resolve_model
 from worker.settings import WorkerSettings
 

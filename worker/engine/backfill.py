@@ -8,7 +8,7 @@ waits only briefly. A row is one token that a step computes, be it of a prompt o
 from dataclasses import dataclass
 
 ALONE_S = 0.1  # how long a step of batch work alone may take
-ALONE_STEPS = 4  # and at least so long as so many steps of one row: where one is slow, shorter steps would waste much
+ALONE_STEPS = 10  # and at least so long as so many steps of one row: a tenth goes into what any step costs
 FIRST_ROWS = 16  # rows of the first step of batch work alone
 GROWTH = 2  # no step is made larger than so many times the largest one seen
 _RISE, _FALL = 0.05, 0.3  # weights of a new time; what disturbs a step only makes it longer, so it counts for less

@@ -2,33 +2,20 @@
 
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from transformers import AutoConfig
 
-from worker.engine.device import DTYPES, instruction_set, resolve_dtype
+from worker.engine.device import DTYPES, resolve_dtype
 from worker.kernels.cpu.library import Kernels
 from worker.kernels.dispatch import UnknownKernels, cpu_kernels
-from worker.kernels.interface import UnservedLayout
+from worker.models.alone import compute_alone
+from worker.models.beside_weights import end_ids, load_generation_config, load_tokenizer
 from worker.models.checkpoint import Checkpoint, NoSafetensors
 from worker.models.decoder import LeanDecoder, PageFormat, RopeTable
 from worker.models.decoder_config import DecoderConfig, NotLean, decoder_config, rotary_frequencies
 from worker.models.decoder_weights import EMBEDDING, WeightPacker, check_names, linear_format, weight_names
-from worker.models.generic import GenericModel
-from worker.models.loader import (
-    LoadedModel,
-    end_ids,
-    load_generation_config,
-    load_model,
-    load_tokenizer,
-    weights_hash,
-)
-from worker.models.packing import Precision, packed_model
-from worker.models.refusal import ModelFails, ModelRefused
+from worker.models.served import ServedModel, fingerprint
 from worker.protocol.configuration import BadSetting
 from worker.settings import WorkerSettings
 
@@ -36,25 +23,7 @@ logger = logging.getLogger("headrace.engine")
 
 QUANTIZATIONS = ("none", "int8", "int4")
 DTYPE_OF = {"BF16": torch.bfloat16, "F32": torch.float32, "F16": torch.float32}
-NUMERICS = 2  # of the lean path; goes up when its arithmetic changes
-GENERIC_NUMERICS = 3  # of the generic path over our kernels
-CPU = torch.device("cpu")
-
-
-class NotPacked(Exception):
-    """Our kernels do not compute this model on the generic path; the message says why."""
-
-
-@dataclass(frozen=True)
-class ServedModel:
-    """A model and what the engine must know beside it."""
-
-    model: LeanDecoder | GenericModel
-    config: Any  # transformers' own
-    tokenizer: Any
-    end_token_ids: frozenset[int]
-    fingerprint: str  # workers with the same one compute the same numbers
-    kernels: Kernels | None = None  # those the model computes with
+NUMERICS = 2  # goes up when the lean path's arithmetic changes
 
 
 def load_served_model(settings: WorkerSettings, path: str, device: torch.device) -> ServedModel:
@@ -64,7 +33,8 @@ def load_served_model(settings: WorkerSettings, path: str, device: torch.device)
     """
     if settings.quantization not in QUANTIZATIONS:
         raise BadSetting(f"HEADRACE_QUANTIZATION={settings.quantization!r}: expected {', '.join(QUANTIZATIONS)}")
-    torch_dtype = resolve_dtype(settings.dtype, device)
+    compute_alone()
+    resolve_dtype(settings.dtype, device)  # refused at once, whichever path it will be
     kernels = _kernels(settings) if device.type == "cpu" else None
     if kernels is None:
         reason = "it needs our CPU kernels"
@@ -74,15 +44,9 @@ def load_served_model(settings: WorkerSettings, path: str, device: torch.device)
         except (NotLean, NoSafetensors) as error:
             reason = str(error)
     logger.info("the lean decoder does not compute this model: %s", reason)
-    if kernels is not None:
-        try:
-            return load_packed(settings, path, kernels)
-        except (NotPacked, UnservedLayout, ModelFails) as error:
-            reason = str(error)
-            logger.info("nor do our kernels: %s", reason)
-    if settings.quantization != "none":
-        raise BadSetting(f"HEADRACE_QUANTIZATION={settings.quantization}: not with this model: {reason}")
-    return _load_on_torch(settings, path, device, torch_dtype)
+    from worker.models.over_transformers import load_generic  # noqa: PLC0415  transformers' networks load for seconds
+
+    return load_generic(settings, path, device, kernels, reason)
 
 
 def _load_lean(settings: WorkerSettings, path: str, kernels: Kernels) -> ServedModel:
@@ -104,46 +68,9 @@ def _load_lean(settings: WorkerSettings, path: str, kernels: Kernels) -> ServedM
         config,
         tokenizer,
         end_ids(load_generation_config(path), config, tokenizer),
-        _fingerprint(f"lean{NUMERICS}-{kernels.isa}", dtype, settings.quantization, _hash(checkpoint, shape)),
+        fingerprint(f"lean{NUMERICS}-{kernels.isa}", dtype, settings.quantization, _hash(checkpoint, shape)),
         kernels,
     )
-
-
-def load_packed(settings: WorkerSettings, path: str, kernels: Kernels) -> ServedModel:
-    """The generic path over our CPU kernels.
-
-    Raises NotPacked, UnservedLayout or ModelFails when plain torch may still serve the model, else as
-    load_served_model does.
-    """
-    if getattr(AutoConfig.from_pretrained(path), "quantization_config", None) is not None:
-        raise NotPacked("its weights are quantized")
-    loaded = load_model(path, CPU, torch.float32 if settings.dtype == "float32" else None)
-    stored = torch.bfloat16 if loaded.network.dtype == torch.bfloat16 else torch.float32
-    precision = Precision(DTYPES.get(settings.dtype, stored), settings.quantization)
-    arithmetic = f"generic{GENERIC_NUMERICS}-{kernels.isa}-{instruction_set(CPU)}"
-    fingerprint = _fingerprint(arithmetic, precision.dtype, precision.quantization, weights_hash(loaded.network))
-    with _named(path, loaded):
-        model = packed_model(loaded.network, kernels, settings.page_size, precision)
-    return ServedModel(model, loaded.network.config, loaded.tokenizer, loaded.end_token_ids, fingerprint, kernels)
-
-
-def _load_on_torch(settings: WorkerSettings, path: str, device: torch.device, dtype: torch.dtype) -> ServedModel:
-    loaded = load_model(path, device, dtype)
-    with _named(path, loaded):
-        model = GenericModel(loaded.network, settings.page_size)
-    quantization = getattr(loaded.network.config, "quantization_config", None)
-    method = "none" if quantization is None else str(getattr(quantization, "quant_method", "unknown"))
-    fingerprint = _fingerprint(instruction_set(device), dtype, method, weights_hash(loaded.network))
-    return ServedModel(model, loaded.network.config, loaded.tokenizer, loaded.end_token_ids, fingerprint)
-
-
-@contextmanager
-def _named(path: str, loaded: LoadedModel) -> Iterator[None]:
-    """A refusal from within tells which model is refused."""
-    try:
-        yield
-    except ModelRefused as error:
-        raise type(error)(f"{path} ({type(loaded.network).__name__}) cannot be served: {error}") from error
 
 
 def _kernels(settings: WorkerSettings) -> Kernels | None:
@@ -162,8 +89,3 @@ def _lean_dtype(name: str, checkpoint: Checkpoint) -> torch.dtype:
 
 def _hash(checkpoint: Checkpoint, shape: DecoderConfig) -> str:
     return checkpoint.hash(weight_names(shape))
-
-
-def _fingerprint(arithmetic: str, dtype: torch.dtype, quantization: str, weights: str) -> str:
-    """Arithmetic, dtype, quantization, shards, weights."""
-    return "/".join((arithmetic, str(dtype).removeprefix("torch."), quantization, "tp1", weights))

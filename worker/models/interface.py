@@ -21,3 +21,14 @@ class Model(Protocol):
 
     def scrub(self, pages: Sequence[int]) -> None:
         """Overwrites what these pages hold with zeros."""
+
+
+class PagedModel(Model, Protocol):
+    """A model that makes the pool itself."""
+
+    @property
+    def bytes_per_page(self) -> int:
+        """Of all layers together."""
+
+    def allocate(self, num_pages: int) -> None:
+        """Makes the KV pool."""

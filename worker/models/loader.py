@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from worker.models.attention_hook import HOOK
+from worker.models.beside_weights import end_ids, load_tokenizer
 from worker.models.refusal import ModelRefused, check_config
 
 logger = logging.getLogger("headrace.engine")
@@ -47,34 +48,9 @@ def load_model(path: str, device: torch.device, dtype: torch.dtype | None) -> Lo
     return LoadedModel(network, tokenizer, end_token_ids(network, tokenizer))
 
 
-def load_tokenizer(path: str) -> Any:
-    """The tokenizer of a folder or hub id. Raises ModelRefused when it has no fast form."""
-    tokenizer = AutoTokenizer.from_pretrained(path)
-    if not hasattr(tokenizer, "backend_tokenizer"):
-        raise ModelRefused(f"{path} has no tokenizer.json and its tokenizer cannot be converted to one")
-    return tokenizer
-
-
-def load_generation_config(path: str) -> GenerationConfig | None:
-    """The generation config of a folder or hub id, where it has one."""
-    try:
-        return GenerationConfig.from_pretrained(path)
-    except OSError:
-        return None
-
-
 def end_token_ids(network: Any, tokenizer: Any) -> frozenset[int]:
     """The tokens that end an answer of this network."""
     return end_ids(getattr(network, "generation_config", None), network.config, tokenizer)
-
-
-def end_ids(generation_config: GenerationConfig | None, config: Any, tokenizer: Any) -> frozenset[int]:
-    """The tokens that end an answer: the first of generation config, config and tokenizer that names any."""
-    for source in (generation_config, config.get_text_config(decoder=True), tokenizer):
-        ids = getattr(source, "eos_token_id", None)
-        if ids is not None and ids != []:
-            return frozenset(ids if isinstance(ids, list) else [ids])
-    return frozenset()
 
 
 def weights_hash(network: Any) -> str:

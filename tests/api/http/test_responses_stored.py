@@ -8,8 +8,8 @@ import pytest
 from openai.types.responses import ResponseItemList
 
 from api.auth import DEFAULT_TENANT
-from api.responses_store import ResponseStore, StoredResponse
-from api.routes.known_responses import MAX_RESPONSES
+from api.responses.known import MAX_RESPONSES
+from api.responses.store import ResponseStore, StoredResponse
 from api.stream_view import StreamView
 from tests.api.http.client import Json, error_of, get, post
 from tests.api.http.conftest import Servers

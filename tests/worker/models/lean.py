@@ -13,8 +13,9 @@ from tests.models import TOKENIZER_FILES
 from tests.worker.kernels.native import kernels_of
 from worker.engine.ragged_batch import RaggedRow, build_batch
 from worker.models import choice
-from worker.models.choice import ServedModel, load_served_model
+from worker.models.choice import load_served_model
 from worker.models.decoder import LeanDecoder
+from worker.models.served import ServedModel
 from worker.settings import WorkerSettings
 
 CPU = torch.device("cpu")

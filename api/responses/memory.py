@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from api.routes.known_responses import Remembered
+from api.responses.known import Remembered
 
 MAX_REMEMBERED = 16
 MAX_BYTES = 8 << 20

@@ -1,7 +1,7 @@
 """What a connection remembers is bounded, and the latest is what it remembers."""
 
-from api.routes.conversation_memory import MAX_REMEMBERED, ConversationMemory
-from api.routes.known_responses import Remembered
+from api.responses.known import Remembered
+from api.responses.memory import MAX_REMEMBERED, ConversationMemory
 
 
 def conversation(num_bytes: int) -> Remembered:

@@ -12,7 +12,7 @@ from api.errors import ApiError
 from api.pipeline.admission import broker_away
 from api.pipeline.responses_items import Item
 from api.relay.dialects.responses import ResponsesDialect
-from api.responses_store import KeptResponse
+from api.responses.store import KeptResponse
 from api.services import Services
 from worker.protocol.event import Event, Terminal
 from worker.protocol.job import ENDPOINT_PREFIXES

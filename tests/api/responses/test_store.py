@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from api.errors import ApiError
-from api.responses_store import ResponseStore, StoredResponse
+from api.responses.store import ResponseStore, StoredResponse
 from api.stream_view import StreamView
 from tests.processes import wait_until
 from tests.worker.protocol.conftest import rooms

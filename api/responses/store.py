@@ -1,7 +1,7 @@
 """The responses that are kept in Redis: what was asked and, once it is known, the answer.
 
 They may take so many bytes and no more, a tenant's half of that: the oldest make room for the new ones.
-The answer of a response that is younger than its job is read from the job's own events; see api/routes/known_responses.
+The answer of a response that is younger than its job is read from the job's own events; see api/responses/known.
 """
 
 import math
