@@ -18,6 +18,7 @@ from worker.protocol.model_identity import default_model_folder, is_whole
 NewStack = Callable[..., Stack]
 
 
+@pytest.hookimpl(tryfirst=True)  # before the plugin that runs groups side by side looks for their names
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The tests of one folder share their stacks and run one after another, also where folders run side by side."""
     for item in items:

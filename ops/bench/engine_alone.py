@@ -92,12 +92,14 @@ def _run(task: Task) -> Report:
     driver = _Driver(engine, AutoTokenizer.from_pretrained(task.folder))
     list(driver.closed_loop([Question("Warm up.", 4)], 1))
     workloads = selected(task.workloads, is_quick=task.is_quick)
-    return Report([_measure(driver, task, workload) for workload in workloads], list(_steps(driver, task)))
+    # Of one seed longer prompts would begin as the shorter ones did, and be found in the prefix cache.
+    measurements = [_measure(driver, task, workload, task.seed + place) for place, workload in enumerate(workloads, 1)]
+    return Report(measurements, list(_steps(driver, task)))
 
 
-def _measure(driver: _Driver, task: Task, workload: Workload) -> Measurement:
+def _measure(driver: _Driver, task: Task, workload: Workload, seed: int) -> Measurement:
     before, began_s = usage(_NO_PROCESS), time.perf_counter()
-    answers = list(driver.closed_loop(workload.questions(task.seed), workload.concurrency))
+    answers = list(driver.closed_loop(workload.questions(seed), workload.concurrency))
     wall_s = time.perf_counter() - began_s
     return Measurement(
         model=task.model,
