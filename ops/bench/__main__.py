@@ -1,5 +1,6 @@
 """``make bench``: run the benchmarks, print their tables and keep them with a picture and all raw figures."""
 
+import shlex
 import sys
 import time
 
@@ -48,7 +49,7 @@ def _keep(options: Options, results: Results, began_s: float) -> str:
 
 
 def _command() -> str:
-    arguments = " ".join(sys.argv[1:])
+    arguments = shlex.join(sys.argv[1:])
     return f'make bench ARGS="{arguments}"' if arguments else "make bench"
 
 

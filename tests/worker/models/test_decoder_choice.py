@@ -2,6 +2,8 @@
 
 import logging
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,20 @@ def test_given_a_llama_then_the_lean_decoder_computes_it(folder: Path) -> None:
     assert isinstance(served.model, LeanDecoder)
     assert served.model.vocab_size == SIZES["vocab_size"]
     assert served.end_token_ids == {2}
+
+
+def test_what_the_lean_decoder_does_without_is_not_loaded_since_it_would_double_the_start(folder: Path) -> None:
+    program = f"""
+import sys
+import torch
+import worker.__main__
+from worker.models.choice import load_served_model
+from worker.settings import WorkerSettings
+load_served_model(WorkerSettings(device="cpu"), {str(folder)!r}, torch.device("cpu"))
+print(sorted({{"transformers.modeling_utils", "torch.distributed.tensor"}} & set(sys.modules)))
+"""
+    command = [sys.executable, "-c", program]
+    assert subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout == "[]\n"
 
 
 def test_given_kernels_switched_off_then_the_generic_path_computes_it(folder: Path) -> None:
