@@ -1,7 +1,8 @@
 """Claims jobs on a thread of its own, so that a step never waits for the queue.
 
 The step loop says how much room it has (offer) and takes what was claimed (take). One offer buys one claim: until the
-loop has taken its jobs in and offered again, nothing more is claimed, so a claim never exceeds the pages.
+loop has taken its jobs in and offered again, nothing more is claimed, so a claim never exceeds the pages. Only
+interactive jobs can still follow batch jobs, which make way for them: else each would wait for a step more.
 """
 
 import logging
@@ -92,8 +93,8 @@ class Claimer:
         with self._changed:
             self._is_answered = True
             if claimed:
-                self._rooms = None
-                self._claimed = claimed
+                self._rooms = _left_after(claimed, rooms)
+                self._claimed += claimed
                 self._changed.notify_all()
         return claimed
 
@@ -127,3 +128,10 @@ class Claimer:
             self._changed.wait_for(lambda: self._is_stopping or self._rooms is not None or not self._is_answered)
             self._last_rooms = self._rooms or self._last_rooms
             return None if self._is_stopping else self._last_rooms
+
+
+def _left_after(claimed: list[ClaimedJob], rooms: Rooms) -> Rooms | None:
+    """What may be claimed before the loop has taken these in: batch jobs leave all room of interactive ones."""
+    if any(one.job.job_class == JobClass.INTERACTIVE for one in claimed):
+        return None
+    return {**rooms, JobClass.BATCH: Room(0, 0)}

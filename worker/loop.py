@@ -121,9 +121,12 @@ class WorkerLoop:
     def _take_in(self) -> None:
         """Start what was claimed meanwhile; without anything to compute, wait for it."""
         self._claimer.offer(self._rooms())
-        for claimed in self._claimer.take(0.0 if self._engine.has_work else _IDLE_WAIT_S):
+        taken = self._claimer.take(0.0 if self._engine.has_work else _IDLE_WAIT_S)
+        for claimed in taken:
             self._start(claimed)
         self._hand_back()
+        if taken:  # the next claim runs beside the step that now comes, not only beside the one after it
+            self._claimer.offer(self._rooms())
 
     def _rooms(self) -> Rooms | None:
         """What the engine can take in, or None when it shall not or cannot take anything."""

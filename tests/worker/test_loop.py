@@ -301,6 +301,24 @@ def test_one_offer_buys_one_claim(bench: Bench) -> None:
     bench.claimer.stop()
 
 
+def test_an_interactive_job_does_not_wait_until_claimed_batch_jobs_are_taken(bench: Bench) -> None:
+    room = rooms(1000, 3)
+    bench.claimer.start()
+    bench.claimer.offer(room)
+    sampling = SamplingParams(max_tokens=NUM_WORDS, seed=1)
+    batch = Job(id="", pool="", tenant="t", prompts=((5,),), sampling=sampling, job_class=JobClass.BATCH)
+    first = bench.admit_job(batch)
+    wait_until(lambda: bench.queue.snapshot().num_running == 1, "the batch job is claimed")
+    second, urgent = bench.admit_job(batch), bench.admit()
+    wait_until(lambda: bench.queue.snapshot().num_running == 2, "the interactive job is claimed too")
+    late = bench.admit()
+    bench.keeper.beat(1.0)
+    assert [claimed.job.id for claimed in bench.claimer.take(30.0)] == [first.id, urgent]
+    assert bench.claimer.take(1.0) == [], "the offer is used up"
+    assert [bench.queue.describe(job_id)["state"] for job_id in (second.id, late)] == ["queued", "queued"]
+    bench.claimer.stop()
+
+
 def test_an_offer_made_before_the_claimed_jobs_were_taken_does_not_count(bench: Bench) -> None:
     room = rooms(1000, 1)
     bench.claimer.start()

@@ -2,13 +2,18 @@
 
 Beside interactive work, batch work may make steps longer by a share of what they take without it, on average and never
 by more than that share or one row at once. Alone it has the machine, in steps short enough that an interactive arrival
-waits only briefly. A row is one token that a step computes, be it of a prompt or of an answer.
+waits only briefly: very short ones just after interactive work, longer ones the longer nobody has come. A row is one
+token that a step computes, be it of a prompt or of an answer.
 """
 
+import math
 from dataclasses import dataclass
 
 ALONE_S = 0.1  # how long a step of batch work alone may take
 ALONE_STEPS = 10  # and at least so long as so many steps of one row: a tenth goes into what any step costs
+QUIET_SHARE = 0.1  # but no longer than this share of the time since interactive work, for more may come as soon
+SOON_STEPS = 2  # though always as long as so many steps of one row, or too little would get done
+FIXED_SHARE = 0.03  # of a step that may go into what any step costs, before more rows make it no better
 FIRST_ROWS = 16  # rows of the first step of batch work alone
 GROWTH = 2  # no step is made larger than so many times the largest one seen
 _RISE, _FALL = 0.05, 0.3  # weights of a new time; what disturbs a step only makes it longer, so it counts for less
@@ -56,6 +61,11 @@ class StepTimes:
     def step_s(self, num_rows: int) -> float:
         return self.fixed_s + num_rows * self.row_s
 
+    @property
+    def enough_rows(self) -> float:
+        """More rows than these make steps longer and hardly any better. Infinite while nothing is known."""
+        return self.fixed_s / FIXED_SHARE / self.row_s if self.num_sizes > 1 else math.inf
+
     def _fit(self) -> None:
         """The line of least relative errors. What is not known yet is taken for expensive."""
         points = [(size.num_rows, size.seconds) for size in self._sizes.values()]
@@ -93,11 +103,12 @@ class Backfill:
         self.times = StepTimes()
         self._slowdown = slowdown
         self._saved_s = 0.0
+        self._quiet_s = math.inf  # that batch work has had alone since the last interactive step
 
     def grant(self, num_urgent_rows: int) -> int:
         """Rows for batch work in a step with so many interactive rows. Call it once a step, then `spend`."""
         if num_urgent_rows == 0:
-            return self.rows_beside(0)
+            return min(self.rows_beside(0), self._rows_alone(self._soon_s))
         granted_s = self._slowdown * self.times.step_s(num_urgent_rows)
         self._saved_s = min(self._saved_s + granted_s, max(granted_s, self._one_row_s))
         return self._affordable(self._saved_s, num_urgent_rows)
@@ -106,15 +117,25 @@ class Backfill:
         """What the step took of the grant."""
         if num_urgent_rows:
             self._saved_s = max(0.0, self._saved_s - num_batch_rows * self.times.row_s)
+            self._quiet_s = 0.0
+        else:
+            self._quiet_s += self.times.step_s(num_batch_rows)
 
     def rows_beside(self, num_urgent_rows: int) -> int:
         """Rows that batch work can count on in steps like this one; one at least, unless it may not slow anything."""
         if num_urgent_rows:
             rows = self._affordable(self._slowdown * self.times.step_s(num_urgent_rows), num_urgent_rows)
             return max(rows, int(self._slowdown > 0))
-        if self.times.num_sizes < 2:
+        return self._rows_alone(max(ALONE_S, ALONE_STEPS * self.times.step_s(1)))
+
+    @property
+    def _soon_s(self) -> float:
+        """How long an arrival may wait that comes about as soon as the last one did."""
+        return max(SOON_STEPS * self.times.step_s(1), QUIET_SHARE * self._quiet_s)
+
+    def _rows_alone(self, longest_s: float) -> int:
+        if self.times.num_sizes < 2 or longest_s == math.inf:
             return self.times.most_rows
-        longest_s = max(ALONE_S, ALONE_STEPS * self.times.step_s(1))
         return max(1, self._affordable(longest_s - self.times.fixed_s, 0))
 
     @property

@@ -1,8 +1,8 @@
 """The scheduler: which tokens of which sequences the next step computes. Pure Python.
 
-A step has a token budget. Running decodes go first, chunked prefill fills the rest, and waiting sequences are admitted
-while pages, places and budget last. When a running sequence needs a page and none is free, the last in rank gives its
-pages back and is computed again later.
+A step has a token budget. Running decodes go first, chunked prefill fills the rest as far as that saves time, and
+waiting sequences are admitted while pages, places and budget last. When a running sequence needs a page and none is
+free, the last in rank gives its pages back and is computed again later.
 
 Batch sequences come after all interactive ones and get as many tokens as the backfill grants. Those that get none keep
 their pages until somebody of better rank needs them.
@@ -158,9 +158,11 @@ class Scheduler:
 
     def _fill(self, budget: int, *, is_backfill: bool) -> list[Span]:
         """Spans of running sequences, batch ones or the others: decodes, then prefills, each in order of rank."""
-        spans = []
+        spans: list[Span] = []
         chosen = [sequence for sequence in self.running if sequence.is_backfill == is_backfill]
         for sequence in sorted(chosen, key=lambda each: each.num_pending > 1):  # stable: by rank among themselves
+            if not is_backfill and self._is_enough(spans, sequence):
+                break
             num_tokens = min(sequence.num_pending, budget)
             if sequence.wants_prompt_logits:
                 num_tokens = min(num_tokens, self._num_prompt_logits)
@@ -169,6 +171,12 @@ class Scheduler:
                 spans.append(Span(sequence, sequence.num_computed, sequence.num_computed + num_tokens))
                 budget -= num_tokens
         return spans
+
+    def _is_enough(self, spans: list[Span], prompt: Sequence) -> bool:
+        """Whether a prompt had better wait, for it would get no token sooner and those before it theirs later."""
+        if prompt.num_pending == 1 or not spans or spans[-1].num_tokens == 1:
+            return False
+        return num_rows(spans) >= self._backfill.times.enough_rows
 
     def _preempt(self, sequence: Sequence) -> None:
         self.running.remove(sequence)

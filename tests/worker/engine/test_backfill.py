@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worker.engine.backfill import ALONE_S, ALONE_STEPS, FIRST_ROWS, GROWTH, Backfill
+from worker.engine.backfill import ALONE_S, ALONE_STEPS, FIRST_ROWS, GROWTH, QUIET_SHARE, SOON_STEPS, Backfill
 
 STEP_TOKENS = 512
 
@@ -78,6 +78,22 @@ def test_where_one_row_takes_long_then_steps_alone_are_longer_so_that_little_is_
     machine = Machine(0.5, 0.01)
     machine.run(1, 16, 64, 500)
     assert machine.step(0) == 460
+
+
+def test_just_after_interactive_work_steps_alone_are_short_and_grow_with_the_time_that_nobody_comes() -> None:
+    machine = Machine(0.010, 0.001)
+    machine.run(*[1, 16, 64, 500] * 3)
+    machine.step(4)
+    longest_s, quiet_s = ALONE_STEPS * machine.step_s(1), 0.0
+    lengths_s = []
+    for _ in range(60):
+        lengths_s.append(machine.step_s(machine.step(0)))
+        allowed_s = min(longest_s, max(SOON_STEPS * machine.step_s(1), QUIET_SHARE * quiet_s))
+        assert allowed_s - 2 * machine.row_s < lengths_s[-1] <= allowed_s + 1e-9
+        quiet_s += lengths_s[-1]
+    assert lengths_s[0] < 0.25 * lengths_s[-1]
+    machine.step(4)
+    assert machine.step_s(machine.step(0)) == lengths_s[0]
 
 
 def test_a_disturbed_step_changes_little() -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tests.worker.engine.doubles import make_job
 from tests.worker.engine.scheduler_bench import MAX_CONTEXT, Bench, job_like, spans_of
 from worker.engine import scheduler
+from worker.engine.backfill import Backfill
 from worker.engine.sequence import Sequence
 from worker.protocol.job import JobClass
 
@@ -27,6 +28,30 @@ def test_several_prompts_share_one_step() -> None:
     for length in (5, 6, 9):
         bench.add(length)
     assert spans_of(bench.step()) == [(1, 0, 5), (2, 0, 6), (3, 0, 5)]
+
+
+def test_where_more_rows_save_no_time_a_prompt_waits_until_those_before_it_are_done() -> None:
+    backfill = Backfill(0.1)
+    for num_rows in (1, 5, 100):
+        backfill.times.observe(num_rows, 0.0015 + 0.01 * num_rows)  # after five rows, what any step costs is a trifle
+    bench = Bench(num_pages=64, step_tokens=16, max_sequences=8, backfill=backfill)
+    for length in (3, 4, 9, 20, 2):
+        bench.add(length, max_tokens=9)
+    assert spans_of(bench.step()) == [(1, 0, 3), (2, 0, 4)]
+    assert spans_of(bench.step()) == [(1, 3, 4), (2, 4, 5), (3, 0, 9)]
+    assert spans_of(bench.step()) == [(1, 4, 5), (2, 5, 6), (3, 9, 10), (4, 0, 13)]
+    assert spans_of(bench.step())[3:] == [(4, 13, 20)]
+    assert spans_of(bench.step())[4:] == [(5, 0, 2)], "decodes alone are enough rows, yet a prompt goes on in each step"
+
+
+def test_where_a_step_costs_nothing_but_its_rows_each_prompt_has_a_step_of_its_own() -> None:
+    backfill = Backfill(0.1)
+    for num_rows in (1, 100):
+        backfill.times.observe(num_rows, 0.01 * num_rows)
+    bench = Bench(step_tokens=16, backfill=backfill)
+    bench.add(3)
+    bench.add(5)
+    assert [spans_of(bench.step()) for _ in range(2)] == [[(1, 0, 3)], [(1, 3, 4), (2, 0, 5)]]
 
 
 def test_prompts_to_be_told_of_share_the_rows_of_logits_that_a_step_may_have(monkeypatch: pytest.MonkeyPatch) -> None:

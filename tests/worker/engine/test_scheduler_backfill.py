@@ -106,7 +106,8 @@ def test_however_long_steps_seem_to_take_everyone_ends_and_interactive_work_neve
 ) -> None:
     backfill = Backfill(slowdown)
     bench = Bench(-(-MAX_CONTEXT // 4), 4, max_sequences, step_tokens, backfill=backfill)
-    twin = Bench(-(-MAX_CONTEXT // 4), 4, max_sequences, step_tokens)  # has the interactive ones alone
+    alone = Backfill(slowdown)
+    twin = Bench(-(-MAX_CONTEXT // 4), 4, max_sequences, step_tokens, backfill=alone)  # has the interactive ones alone
     sequences: list[Sequence] = []
     for action in script:  # an arrival, a time that a step took, or a step
         if action is None:
@@ -114,6 +115,7 @@ def test_however_long_steps_seem_to_take_everyone_ends_and_interactive_work_neve
             assert [span.num_tokens for span in urgent] == [span.num_tokens for span in twin.step()]
         elif len(action) == 2:
             backfill.times.observe(*action)
+            alone.times.observe(*action)
         else:
             sequences.append(bench.add(*action))
             if action[2] == JobClass.INTERACTIVE:

@@ -18,6 +18,7 @@ from worker.protocol.worker_lease import ClaimedJob, Room, Row, WorkerLease
 
 NewWorker = Callable[[str], WorkerLease]
 NewJob = Callable[..., Job]
+Elapse = Callable[[float], None]
 
 
 def admit(queue: JobQueue, job: Job, bounds: Bounds = ROOMY, watch_ms: int = 0, key: str = "") -> str:
@@ -380,18 +381,74 @@ def test_wait_is_estimated_from_the_measured_drain_rate(
     assert admit(queue, new_job(), patient) == "admitted"
 
 
-def test_a_full_worker_does_not_make_the_queue_look_slow(
-    client: redis.Redis, pool: str, queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+@pytest.fixture
+def elapse(client: redis.Redis, pool: str) -> Elapse:
+    """Lets seconds go by, as far as the drain rate can tell."""
+
+    def shift(seconds: float) -> None:
+        client.hincrby(f"headrace:{{{pool}}}:drain", "since", -int(seconds * 1000))
+
+    return shift
+
+
+def test_what_the_first_claim_takes_counts_for_the_time_in_which_the_others_wait(
+    queue: JobQueue, new_worker: NewWorker, new_job: NewJob, elapse: Elapse
 ) -> None:
+    jobs = [new_job() for _ in range(10)]
+    for job in jobs:
+        admit(queue, job)
     worker = new_worker("w")
-    for _ in range(2):
-        admit(queue, new_job())
-    drain: dict[Any, Any] = {"rate": "50", "since": 0, "tokens": 0, "busy_ms": 0, "is_backlogged": 1}
-    client.hset(f"headrace:{{{pool}}}:drain", mapping=drain)
-    claim(worker, 1, room=0)
-    assert queue.snapshot().drain_rate == 50.0
+    claim(worker, 1, max_jobs=8)
+    elapse(16.0)
     claim(worker, 2, max_jobs=1)
-    assert queue.snapshot().drain_rate == pytest.approx(0.7 * 50, rel=0.01), "the whole time counts once"
+    assert queue.snapshot().drain_rate == pytest.approx(9 * jobs[0].cost / 16, rel=0.05)
+
+
+def test_claims_that_bring_nothing_do_not_change_what_is_known(
+    queue: JobQueue, new_worker: NewWorker, new_job: NewJob, elapse: Elapse
+) -> None:
+    jobs = [new_job() for _ in range(10)]
+    for job in jobs:
+        admit(queue, job)
+    worker = new_worker("w")
+    claim(worker, 1, max_jobs=8)
+    for number in range(2, 10):
+        elapse(2.0)
+        claim(worker, number, room=0)
+    assert queue.snapshot().drain_rate == pytest.approx(8 * jobs[0].cost / 16, rel=0.05)
+
+
+def test_a_batch_that_waits_says_nothing_of_how_fast_interactive_jobs_are_served(
+    queue: JobQueue, new_worker: NewWorker, new_job: NewJob, elapse: Elapse
+) -> None:
+    for _ in range(9):
+        admit(queue, new_job(job_class=JobClass.BATCH))
+    worker = new_worker("w")
+    for number in range(1, 6):
+        admit(queue, new_job())
+        claim(worker, number, max_jobs=2)
+        elapse(30.0)
+    assert queue.snapshot().drain_rate == 0.0
+
+
+def test_an_outage_of_all_workers_is_soon_forgotten(
+    queue: JobQueue, new_worker: NewWorker, new_job: NewJob, elapse: Elapse
+) -> None:
+    jobs = [new_job() for _ in range(60)]
+    for job in jobs:
+        admit(queue, job)
+    worker = new_worker("w")
+    for number in range(1, 20):
+        claim(worker, number, max_jobs=1)
+        elapse(1.0)
+    before = queue.snapshot().drain_rate
+    elapse(86_400.0)
+    claim(worker, 20, max_jobs=1)
+    assert queue.snapshot().drain_rate > before / 5
+    for number in range(21, 60):
+        elapse(1.0)
+        claim(worker, number, max_jobs=1)
+    assert queue.snapshot().drain_rate > before / 2
 
 
 def test_counters_can_be_rebuilt_from_the_jobs_alone(

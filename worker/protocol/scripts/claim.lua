@@ -32,7 +32,7 @@ if redis.call('HGET', me, 'claim_number') == tostring(a.number) then
   return again
 end
 
-local claimed, taken_tokens = {}, 0
+local claimed, urgent_tokens = {}, 0
 
 -- False when the job does not fit. Each sequence may waste all but one slot of its last page. What a class takes is
 -- taken from those behind it too, but not from those before it: to them it makes way.
@@ -46,7 +46,7 @@ local function take(id)
   for behind = class + 1, NUM_CLASSES do
     a.rooms[behind] = {a.rooms[behind][1] - need, a.rooms[behind][2] - 1}
   end
-  taken_tokens = taken_tokens + cost
+  if class == 0 then urgent_tokens = urgent_tokens + cost end
   leave_queue(P, id, class, cost)
   redis.call('HINCRBY', P .. 'counters', 'running', 1)
   local fence = redis.call('HINCRBY', key, 'fence', 1)
@@ -87,23 +87,21 @@ while class < num_open do
   end
 end
 
--- The drain rate counts only time during which work was waiting: an idle server is not a slow one. It is measured from
--- claim to claim: between two of them, however long the running jobs take, nothing drains, and that is no news.
+-- The drain rate is what interactive jobs leave the queue at while more of them wait: an idle server is not a slow one,
+-- and batch jobs wait for other things. What the first claim takes counts, for its jobs fill the places that the next
+-- ones wait for. Both sums are halved when they reach far back. No gap counts for more than the window: nobody may have
+-- been there to claim.
+local WINDOW_MS, LEAST_MS = 60000, 2000
 local drain = redis.call('HMGET', P .. 'drain', 'since', 'tokens', 'busy_ms', 'is_backlogged', 'rate')
-local drained, busy_ms = tonumber(drain[2] or 0) + taken_tokens, tonumber(drain[3] or 0)
-if drain[4] == '1' then busy_ms = busy_ms + (now - tonumber(drain[1])) else drained = 0 end
-local rate = tonumber(drain[5] or 0)
-if busy_ms >= 2000 and drained > 0 then
-  local measured = drained / busy_ms * 1000
-  if rate > 0 then rate = 0.7 * rate + 0.3 * measured else rate = measured end
-  drained, busy_ms = 0, 0
-end
-local is_backlogged = 0
-for class = 0, NUM_CLASSES - 1 do
-  if redis.call('ZCARD', P .. 'queue:' .. class) > 0 then is_backlogged = 1 end
-end
-redis.call('HSET', P .. 'drain', 'since', now, 'tokens', drained, 'busy_ms', busy_ms, 'is_backlogged', is_backlogged,
-  'rate', tostring(rate))
+local drained, busy_ms, was_backlogged = tonumber(drain[2] or 0), tonumber(drain[3] or 0), drain[4] == '1'
+local is_backlogged = redis.call('ZCARD', P .. 'queue:0') > 0
+if was_backlogged then busy_ms = busy_ms + math.min(now - tonumber(drain[1]), WINDOW_MS) end
+if was_backlogged or is_backlogged then drained = drained + urgent_tokens end
+local rate = drain[5] or '0'
+if busy_ms >= LEAST_MS and drained > 0 then rate = tostring(drained / busy_ms * 1000) end
+if busy_ms > WINDOW_MS then drained, busy_ms = drained / 2, busy_ms / 2 end
+redis.call('HSET', P .. 'drain', 'since', now, 'tokens', tostring(drained), 'busy_ms', tostring(busy_ms),
+  'is_backlogged', is_backlogged and 1 or 0, 'rate', rate)
 
 local ids = {}
 for i, job in ipairs(claimed) do ids[i] = job[1] end
