@@ -1,4 +1,4 @@
-"""``python -m ops.bench.engine_alone``: the engine in process, without queue, API or HTTP.
+"""``python -m ops.bench.engine_alone``: the engine in process, without queue, API or HTTP, or in turns with a server.
 
 Takes a Task as JSON on standard input and the worker's settings from the environment; prints a Report as JSON.
 """
@@ -6,113 +6,81 @@ Takes a Task as JSON on standard input and the worker's settings from the enviro
 import statistics
 import sys
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 from transformers import AutoTokenizer
 
-from ops.bench.answer import Answer
-from ops.bench.engine_task import Report, Step, Task
+from ops.bench.answer import Answer, read_answer
+from ops.bench.engine_driver import EngineDriver
+from ops.bench.engine_task import IN_TURNS, Report, Step, Task
+from ops.bench.load_generator import drive
 from ops.bench.machine import foreign_share, usage
 from ops.bench.measurement import Measurement
 from ops.bench.prompts import make_prompts
+from ops.bench.server import Launch, request_of
 from ops.bench.workload import Question, Workload, selected
-from worker.engine.engine import Engine, JobOutput
+from worker.engine.engine import Engine
 from worker.engine.startup import load_engine
 from worker.protocol.configuration import read_settings
-from worker.protocol.job import Job, SamplingParams
 from worker.settings import WorkerSettings
 
-_NO_PROCESS = 0
 _MORE_TOKENS = 512  # than the steps that are timed: sequences go on while the prompts of later ones are computed
-
-
-@dataclass
-class _Running:
-    began_s: float
-    num_prompt_tokens: int
-    times_s: list[float]
-    num_output_tokens: int = 0
-
-
-class _Driver:
-    """Feeds an engine as the worker's loop does."""
-
-    def __init__(self, engine: Engine, tokenizer: Any) -> None:
-        self.engine = engine
-        self._tokenizer = tokenizer
-        self._num_jobs = 0
-
-    def tokenize(self, text: str) -> tuple[int, ...]:
-        messages = [{"role": "user", "content": text}]
-        ids = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-        return tuple(ids)
-
-    def add(self, prompt: tuple[int, ...], max_tokens: int) -> str:
-        self._num_jobs += 1
-        sampling = SamplingParams(max_tokens=max_tokens, seed=0, temperature=0.0)
-        job_id = f"job-{self._num_jobs}"
-        self.engine.add(
-            Job(id=job_id, pool="bench", tenant="", prompts=(prompt,), sampling=sampling, expected_tokens=max_tokens)
-        )
-        return job_id
-
-    def closed_loop(self, questions: Sequence[Question], concurrency: int) -> Iterator[Answer]:
-        """The answers, as they end."""
-        waiting = deque((self.tokenize(question.text), question.max_tokens) for question in questions)
-        running: dict[str, _Running] = {}
-        while waiting or running:
-            while waiting and len(running) < concurrency:
-                prompt, max_tokens = waiting.popleft()
-                running[self.add(prompt, max_tokens)] = _Running(time.perf_counter(), len(prompt), [])
-            for output in self.engine.step():
-                yield from self._note(running, output)
-
-    def _note(self, running: dict[str, _Running], output: JobOutput) -> Iterator[Answer]:
-        one = running[output.job_id]
-        one.num_output_tokens += sum(len(delta.token_ids) for delta in output.deltas)
-        if any(delta.text for delta in output.deltas):
-            one.times_s.append(time.perf_counter() - one.began_s)
-        if output.terminal is not None:
-            del running[output.job_id]
-            yield Answer(
-                text_times_s=one.times_s,
-                num_output_tokens=one.num_output_tokens,
-                num_prompt_tokens=one.num_prompt_tokens,
-                is_counted=True,
-                failure=output.terminal.message if output.terminal.state != "succeeded" else "",
-            )
 
 
 def _run(task: Task) -> Report:
     engine = load_engine(read_settings(WorkerSettings), task.folder)
-    driver = _Driver(engine, AutoTokenizer.from_pretrained(task.folder))
+    driver = EngineDriver(engine, AutoTokenizer.from_pretrained(task.folder))
     list(driver.closed_loop([Question("Warm up.", 4)], 1))
     workloads = selected(task.workloads, is_quick=task.is_quick)
     # Of one seed longer prompts would begin as the shorter ones did, and be found in the prefix cache.
-    measurements = [_measure(driver, task, workload, task.seed + place) for place, workload in enumerate(workloads, 1)]
+    seeded = [(workload, task.seed + place) for place, workload in enumerate(workloads, 1)]
+    if task.port:
+        return Report([one for workload, seed in seeded for one in _in_turns(driver, task, workload, seed)], [])
+    measurements = [_measure(driver, task, workload, seed) for workload, seed in seeded]
     return Report(measurements, list(_steps(driver, task)))
 
 
-def _measure(driver: _Driver, task: Task, workload: Workload, seed: int) -> Measurement:
-    before, began_s = usage(_NO_PROCESS), time.perf_counter()
+def _measure(driver: EngineDriver, task: Task, workload: Workload, seed: int) -> Measurement:
+    before, began_s = usage(task.pid), time.perf_counter()
     answers = list(driver.closed_loop(workload.questions(seed), workload.concurrency))
     wall_s = time.perf_counter() - began_s
+    return _measurement(task, task.engine, workload, wall_s, answers, foreign_share(before, usage(task.pid)))
+
+
+def _in_turns(driver: EngineDriver, task: Task, workload: Workload, seed: int) -> Iterator[Measurement]:
+    """The server and the engine, each request at the one and then at the other."""
+    launch, before = Launch(IN_TURNS, [], task.port, task.model), usage(task.pid)
+    served, alone = list[Answer](), list[Answer]()
+    served_s = alone_s = 0.0
+    for question in workload.questions(seed):
+        exchanges, wall_s = drive(task.port, [request_of(launch, question)], 1)
+        served.append(read_answer(exchanges[0]))
+        served_s += wall_s
+        began_s = time.perf_counter()
+        alone += driver.closed_loop([question], 1)
+        alone_s += time.perf_counter() - began_s
+    share = foreign_share(before, usage(task.pid))
+    yield _measurement(task, IN_TURNS, workload, served_s, served, share)
+    yield _measurement(task, task.engine, workload, alone_s, alone, share)
+
+
+def _measurement(
+    task: Task, server: str, workload: Workload, wall_s: float, answers: list[Answer], share: float
+) -> Measurement:
     return Measurement(
         model=task.model,
-        server=task.engine,
+        server=server,
         workload=workload.name,
         concurrency=workload.concurrency,
         wall_s=wall_s,
         answers=answers,
-        foreign_share=foreign_share(before, usage(_NO_PROCESS)),
+        foreign_share=share,
     )
 
 
-def _steps(driver: _Driver, task: Task) -> Iterator[Step]:
+def _steps(driver: EngineDriver, task: Task) -> Iterator[Step]:
     """Steps in which all sequences, past their prompts, get one token each.
 
     The largest batch comes first and sequences leave until the next size is reached, so that each prompt is computed

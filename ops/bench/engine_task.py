@@ -5,21 +5,27 @@ import sys
 from collections.abc import Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from ops.bench.measurement import Measurement
-from ops.bench.server import own_environment
+from ops.bench.server import RunningServer, own_environment
 
 ENGINE = "engine in process"
 ENGINE_INT8 = "engine int8"
 ENGINES: dict[str, dict[str, str]] = {ENGINE: {}, ENGINE_INT8: {"HEADRACE_QUANTIZATION": "int8"}}
-ENGINE_WORKLOADS = ("brief", "c1", "c32")  # of the plain one, set against the whole stack's
+ENGINE_WORKLOADS = ("c32",)  # of the plain one, set against the whole stack's
+IN_TURNS = "headrace in turns"  # with the engine in process: one request here, the same there, and so on
+TURN_WORKLOADS = ("brief", "c1")  # so short that a machine whose speed varies would hide the difference
 BATCHES = (32, 8, 1)
 CONTEXT = 256
 NUM_STEPS = 24
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What to run: workloads, then `num_steps` decode steps of each batch size at about `context` tokens."""
+    """What to run: workloads, then `num_steps` decode steps of each batch size at about `context` tokens.
+
+    With a `port` a server there, of process `pid`, is asked in turns with the engine, and no steps are timed.
+    """
 
     engine: str
     model: str
@@ -30,6 +36,8 @@ class Task(msgspec.Struct, frozen=True):
     batches: list[int]
     context: int
     num_steps: int
+    port: int = 0
+    pid: int = 0
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -57,6 +65,10 @@ def new_task(engine: str, model: str, folder: str, workloads: list[str], seed: i
     return Task(
         engine, model, folder, workloads, seed, is_quick, list(BATCHES), CONTEXT // divisor, NUM_STEPS // divisor
     )
+
+
+def in_turns_with(server: RunningServer, task: Task) -> Task:
+    return replace(task, port=server.launch.port, pid=server.pid)
 
 
 def measure_engine(task: Task, settings: Mapping[str, str]) -> Report:

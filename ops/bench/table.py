@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from ops.bench.admission import AdmissionResult
 from ops.bench.bench_model import BenchModel
-from ops.bench.engine_task import ENGINE, Step
+from ops.bench.engine_task import ENGINE, IN_TURNS, Step
 from ops.bench.machine import DISTURBED_SHARE
 from ops.bench.measured import best_steps
 from ops.bench.measurement import Figures, figures, most_memory_mib
@@ -165,6 +165,7 @@ def _policies(rows: Sequence[Figures]) -> str:
 
 def _overhead(rows: Sequence[Figures]) -> str:
     inner = {row.workload: row for row in rows if row.server == ENGINE}
+    outer = {row.workload: row for server in (HEADRACE, IN_TURNS) for row in rows if row.server == server}
     lines = [
         (
             row.workload,
@@ -173,8 +174,8 @@ def _overhead(rows: Sequence[Figures]) -> str:
             percent(row.output_tokens_per_s / alone.output_tokens_per_s),
             number(row.ttft_p50 - alone.ttft_p50, 1),
         )
-        for row in rows
-        if row.server == HEADRACE and (alone := inner.get(row.workload))
+        for row in outer.values()
+        if (alone := inner.get(row.workload))
     ]
     return table(("serving", "tok/s over HTTP", "tok/s in process", "of it", "TTFT p50 more, ms"), lines)
 

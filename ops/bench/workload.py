@@ -70,11 +70,11 @@ WORKLOADS = {
         Workload("shared", "16 clients, 1024 shared and 64 own in, 64 out", 16, 32, 64, (64, 64), 1024),
         Workload("brief", "1 client, 64 in, 8 out", 1, 20, 64, (8, 8)),
         Workload("mixed", "16 clients, 64 in, 8 to 128 out", 16, 32, 64, (8, 128)),
-        Workload("c4", "4 clients, 256 in, 128 out", 4, 12, 256, (128, 128)),
-        Workload("beside", "the same beside a batch of 500 lines", 4, 12, 256, (128, 128), batch_lines=500),
-        Workload("plain32", "32 clients, 64 in, 64 out", 32, 96, LINE_TOKENS, (LINE_TOKENS, LINE_TOKENS)),
-        Workload("plain64", "64 clients, 64 in, 64 out", 64, 96, LINE_TOKENS, (LINE_TOKENS, LINE_TOKENS)),
-        Workload("batch", "a batch of 96 lines, 64 in, 64 out", 64, 0, 0, (0, 0), batch_lines=96),
+        Workload("c4", "4 clients, 256 in, 128 out", 4, 24, 256, (128, 128)),
+        Workload("beside", "the same beside a batch of 500 lines", 4, 24, 256, (128, 128), batch_lines=500),
+        Workload("plain32", "32 clients, 64 in, 64 out", 32, 192, LINE_TOKENS, (LINE_TOKENS, LINE_TOKENS)),
+        Workload("plain64", "64 clients, 64 in, 64 out", 64, 192, LINE_TOKENS, (LINE_TOKENS, LINE_TOKENS)),
+        Workload("batch", "a batch of 192 lines, 64 in, 64 out", 64, 0, 0, (0, 0), batch_lines=192),
     )
 }
 BASIC = ("c1", "c8", "c32")

@@ -8,7 +8,7 @@ import pytest
 
 from ops.bench.answer import Answer
 from ops.bench.bench_model import BenchModel
-from ops.bench.engine_task import ENGINE, ENGINE_INT8, Step
+from ops.bench.engine_task import ENGINE, ENGINE_INT8, IN_TURNS, Step
 from ops.bench.measurement import Figures, Measurement, figures
 from ops.bench.own_server import HEADRACE, STATIC
 from ops.bench.peers import VLLM
@@ -108,6 +108,9 @@ def test_the_tables_tell_rows_ratios_policies_and_overhead() -> None:
             measurement(STATIC, slow, workload="mixed"),
             measurement(VLLM, slow, foreign=0.09),
             measurement(ENGINE, answer(0.09, 0.2, tokens=50)),
+            measurement(ENGINE, answer(0.09, 0.2, tokens=50), workload="brief"),
+            measurement(HEADRACE, slow, workload="brief"),
+            measurement(IN_TURNS, fast, workload="brief"),
         )
     )
 
@@ -119,6 +122,7 @@ def test_the_tables_tell_rows_ratios_policies_and_overhead() -> None:
     assert "| continuous | 20.0 | 100 | 100 |" in text
     assert "| static | 10.0 | 400 | 400 |" in text
     assert "| c1 | 20.0 | 25.0 | 80 % | 10.0 |" in text
+    assert "| brief | 20.0 | 25.0 | 80 % | 10.0 |" in text, "measured in turns with the engine"
 
 
 def test_steps_starts_and_absences_are_told() -> None:
