@@ -40,6 +40,7 @@ class Claimer:
         self._last_rooms: Rooms | None = None
         self._claimed: list[ClaimedJob] = []
         self._claim_number = 0
+        self._claimed_number = 0  # of the last claim whose jobs are among the claimed ones
         self._is_answered = True  # the last claim: an unanswered one is repeated under its number
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="claimer", daemon=True)
@@ -67,7 +68,7 @@ class Claimer:
             # Held only now, by the thread that drives the engine: what the engine computed of a job under an older
             # fence must not be taken for the new one's.
             if claimed:
-                self._held.add(claimed, self._claim_number)
+                self._held.add(claimed, self._claimed_number)
             return claimed
 
     def stop(self) -> None:
@@ -93,8 +94,9 @@ class Claimer:
         with self._changed:
             self._is_answered = True
             if claimed:
-                self._rooms = _left_after(claimed, rooms)
+                self._rooms = _left_after(claimed, self._rooms)  # a later offer than the one claimed for, if any
                 self._claimed += claimed
+                self._claimed_number = self._claim_number
                 self._changed.notify_all()
         return claimed
 
@@ -130,8 +132,8 @@ class Claimer:
             return None if self._is_stopping else self._last_rooms
 
 
-def _left_after(claimed: list[ClaimedJob], rooms: Rooms) -> Rooms | None:
+def _left_after(claimed: list[ClaimedJob], rooms: Rooms | None) -> Rooms | None:
     """What may be claimed before the loop has taken these in: batch jobs leave all room of interactive ones."""
-    if any(one.job.job_class == JobClass.INTERACTIVE for one in claimed):
+    if rooms is None or any(one.job.job_class == JobClass.INTERACTIVE for one in claimed):
         return None
     return {**rooms, JobClass.BATCH: Room(0, 0)}

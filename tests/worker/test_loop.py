@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -33,6 +34,14 @@ _numbers = itertools.count()
 NUM_WORDS = 4
 EXPECTED = {"expected_tokens": 20}
 DONE = Terminal("succeeded", ended_s=7)
+BATCH_JOB = Job(
+    id="",
+    pool="",
+    tenant="t",
+    prompts=((5,),),
+    sampling=SamplingParams(max_tokens=NUM_WORDS, seed=1),
+    job_class=JobClass.BATCH,
+)
 
 
 class WordEngine:
@@ -305,17 +314,68 @@ def test_an_interactive_job_does_not_wait_until_claimed_batch_jobs_are_taken(ben
     room = rooms(1000, 3)
     bench.claimer.start()
     bench.claimer.offer(room)
-    sampling = SamplingParams(max_tokens=NUM_WORDS, seed=1)
-    batch = Job(id="", pool="", tenant="t", prompts=((5,),), sampling=sampling, job_class=JobClass.BATCH)
-    first = bench.admit_job(batch)
+    first = bench.admit_job(BATCH_JOB)
     wait_until(lambda: bench.queue.snapshot().num_running == 1, "the batch job is claimed")
-    second, urgent = bench.admit_job(batch), bench.admit()
+    second, urgent = bench.admit_job(BATCH_JOB), bench.admit()
     wait_until(lambda: bench.queue.snapshot().num_running == 2, "the interactive job is claimed too")
     late = bench.admit()
     bench.keeper.beat(1.0)
     assert [claimed.job.id for claimed in bench.claimer.take(30.0)] == [first.id, urgent]
     assert bench.claimer.take(1.0) == [], "the offer is used up"
     assert [bench.queue.describe(job_id)["state"] for job_id in (second.id, late)] == ["queued", "queued"]
+    bench.claimer.stop()
+
+
+def test_an_interactive_claim_on_its_way_while_batch_jobs_are_taken_is_not_told_of_yet(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_claim = bench.lease.claim
+    is_claimed, may_reply = threading.Event(), threading.Event()
+
+    def delay_the_urgent_reply(number: int, **wishes: Any) -> list[ClaimedJob]:
+        claimed = real_claim(number, **wishes)
+        if any(one.job.job_class == JobClass.INTERACTIVE for one in claimed):
+            is_claimed.set()
+            assert may_reply.wait(30)
+        return claimed
+
+    monkeypatch.setattr(bench.lease, "claim", delay_the_urgent_reply)
+    bench.claimer.start()
+    bench.claimer.offer(rooms(1000, 3))
+    first = bench.admit_job(BATCH_JOB)
+    wait_until(lambda: bench.queue.snapshot().num_running == 1, "the batch job is claimed")
+    urgent = bench.admit()
+    assert is_claimed.wait(30)
+    assert [claimed.job.id for claimed in bench.claimer.take(30.0)] == [first.id]
+    bench.keeper.beat(1.0)
+    assert bench.queue.describe(urgent)["state"] == "running", "not given back, though it is not held yet"
+    may_reply.set()
+    assert [claimed.job.id for claimed in bench.claimer.take(30.0)] == [urgent]
+    bench.keeper.beat(2.0)
+    assert (bench.queue.describe(urgent)["state"], bench.held.take_lost()) == ("running", [])
+    bench.claimer.stop()
+
+
+def test_a_worker_told_to_drain_while_a_batch_claim_is_on_its_way_claims_nothing_more(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_claim = bench.lease.claim
+
+    def drain_meanwhile(number: int, **wishes: Any) -> list[ClaimedJob]:
+        claimed = real_claim(number, **wishes)
+        if claimed:
+            bench.claimer.offer(None)
+        return claimed
+
+    monkeypatch.setattr(bench.lease, "claim", drain_meanwhile)
+    bench.claimer.start()
+    bench.claimer.offer(rooms(1000, 3))
+    first = bench.admit_job(BATCH_JOB)
+    wait_until(lambda: bench.queue.snapshot().num_running == 1, "the batch job is claimed")
+    urgent = bench.admit()
+    assert [claimed.job.id for claimed in bench.claimer.take(30.0)] == [first.id]
+    assert bench.claimer.take(1.0) == []
+    assert bench.queue.describe(urgent)["state"] == "queued"
     bench.claimer.stop()
 
 

@@ -40,6 +40,7 @@ class StepTimes:
     def __init__(self) -> None:
         self.fixed_s = 0.0
         self.row_s = 0.0
+        self.enough_rows = math.inf  # more of them make steps longer and hardly any better
         self.most_rows = FIRST_ROWS  # that a step should have as yet
         self._sizes: dict[int, _Size] = {}  # by the power of two of the rows
 
@@ -61,19 +62,25 @@ class StepTimes:
     def step_s(self, num_rows: int) -> float:
         return self.fixed_s + num_rows * self.row_s
 
-    @property
-    def enough_rows(self) -> float:
-        """More rows than these make steps longer and hardly any better. Infinite while nothing is known."""
-        return self.fixed_s / FIXED_SHARE / self.row_s if self.num_sizes > 1 else math.inf
-
     def _fit(self) -> None:
-        """The line of least relative errors. What is not known yet is taken for expensive."""
+        """The line of least relative errors. What is not known yet is taken for expensive, as far as a step may grow.
+
+        To hold rows back, the line is taken as it is: steps that are held back would never prove it wrong.
+        """
         points = [(size.num_rows, size.seconds) for size in self._sizes.values()]
         largest = max(points)
-        self.row_s = max(_slope(points), largest[1] / largest[0] / 2)
-        rests = [max(0.0, seconds - num_rows * self.row_s) for num_rows, seconds in points]
-        weights = [seconds**-2 for _, seconds in points]
-        self.fixed_s = sum(rest * weight for rest, weight in zip(rests, weights, strict=True)) / sum(weights)
+        slope = _slope(points)
+        self.row_s = max(slope, largest[1] / largest[0] / 2)
+        self.fixed_s = _rest(points, self.row_s)
+        is_known = self.num_sizes > 1 and slope > 0
+        self.enough_rows = _rest(points, slope) / FIXED_SHARE / slope if is_known else math.inf
+
+
+def _rest(points: list[tuple[float, float]], row_s: float) -> float:
+    """Seconds of a step apart from its rows."""
+    rests = [max(0.0, seconds - num_rows * row_s) for num_rows, seconds in points]
+    weights = [seconds**-2 for _, seconds in points]
+    return sum(rest * weight for rest, weight in zip(rests, weights, strict=True)) / sum(weights)
 
 
 def _slope(points: list[tuple[float, float]]) -> float:

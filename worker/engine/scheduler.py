@@ -173,10 +173,12 @@ class Scheduler:
         return spans
 
     def _is_enough(self, spans: list[Span], prompt: Sequence) -> bool:
-        """Whether a prompt had better wait, for it would get no token sooner and those before it theirs later."""
-        if prompt.num_pending == 1 or not spans or spans[-1].num_tokens == 1:
-            return False
-        return num_rows(spans) >= self._backfill.times.enough_rows
+        """Whether a prompt had better wait, for its rows would only delay the first tokens of those before it.
+
+        Decodes do not count: each step that a prompt waits for would compute them once more.
+        """
+        num_prompt_rows = num_rows([span for span in spans if span.num_tokens > 1])
+        return prompt.num_pending > 1 and 0 < num_prompt_rows >= self._backfill.times.enough_rows
 
     def _preempt(self, sequence: Sequence) -> None:
         self.running.remove(sequence)

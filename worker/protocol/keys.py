@@ -4,7 +4,7 @@ The scripts derive every key from the prefix, so this is the one place that spel
 
   counters        hash    depth:<class>, tokens:<class>, running, clock:<class>, tick
   tenants         hash    tenant -> tokens waiting and running
-  drain           hash    how fast the queue empties: rate (tokens a second), since, tokens, busy_ms, is_backlogged
+  drain           hash    how fast interactive jobs leave the queue: rate (tokens a second) and its sums
   queue:<class>   zset    job -> its place in the fair order
   suspects        zset    jobs whose worker died -> when; claimed one at a time
   fair:<class>    zset    tenant -> its last finish tag

@@ -1,12 +1,22 @@
 """The backfill's arithmetic against machines whose steps take a known time."""
 
+import math
 from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worker.engine.backfill import ALONE_S, ALONE_STEPS, FIRST_ROWS, GROWTH, QUIET_SHARE, SOON_STEPS, Backfill
+from worker.engine.backfill import (
+    ALONE_S,
+    ALONE_STEPS,
+    FIRST_ROWS,
+    FIXED_SHARE,
+    GROWTH,
+    QUIET_SHARE,
+    SOON_STEPS,
+    Backfill,
+)
 
 STEP_TOKENS = 512
 
@@ -94,6 +104,24 @@ def test_just_after_interactive_work_steps_alone_are_short_and_grow_with_the_tim
     assert lengths_s[0] < 0.25 * lengths_s[-1]
     machine.step(4)
     assert machine.step_s(machine.step(0)) == lengths_s[0]
+
+
+def test_rows_are_enough_when_what_any_step_costs_is_a_trifle() -> None:
+    machine = Machine(0.015, 0.002)
+    assert machine.backfill.times.enough_rows == math.inf
+    machine.run(*[1, 16, 64, 500] * 3)
+    assert machine.backfill.times.enough_rows == pytest.approx(0.015 / FIXED_SHARE / 0.002)
+    free = Machine(0.015, 0.0)
+    free.run(*[1, 16, 64, 500])
+    assert free.backfill.times.enough_rows > 10**6
+
+
+def test_a_slow_first_prompt_does_not_keep_later_ones_apart_for_long() -> None:
+    machine = Machine(0.010, 0.000_01)
+    machine.run(1)
+    machine.backfill.times.observe(300, 3.0)
+    machine.run(1, 100, 1, 1)  # a step with the one prompt that is let in
+    assert machine.backfill.times.enough_rows > 10_000
 
 
 def test_a_disturbed_step_changes_little() -> None:

@@ -41,7 +41,8 @@ def test_where_more_rows_save_no_time_a_prompt_waits_until_those_before_it_are_d
     assert spans_of(bench.step()) == [(1, 3, 4), (2, 4, 5), (3, 0, 9)]
     assert spans_of(bench.step()) == [(1, 4, 5), (2, 5, 6), (3, 9, 10), (4, 0, 13)]
     assert spans_of(bench.step())[3:] == [(4, 13, 20)]
-    assert spans_of(bench.step())[4:] == [(5, 0, 2)], "decodes alone are enough rows, yet a prompt goes on in each step"
+    bench.add(2)
+    assert spans_of(bench.step())[4:] == [(5, 0, 2), (6, 0, 2)], "the decodes before them do not count"
 
 
 def test_where_a_step_costs_nothing_but_its_rows_each_prompt_has_a_step_of_its_own() -> None:

@@ -386,7 +386,8 @@ def elapse(client: redis.Redis, pool: str) -> Elapse:
     """Lets seconds go by, as far as the drain rate can tell."""
 
     def shift(seconds: float) -> None:
-        client.hincrby(f"headrace:{{{pool}}}:drain", "since", -int(seconds * 1000))
+        for moment in ("since", "last_wait"):
+            client.hincrby(f"headrace:{{{pool}}}:drain", moment, -int(seconds * 1000))
 
     return shift
 
@@ -431,24 +432,67 @@ def test_a_batch_that_waits_says_nothing_of_how_fast_interactive_jobs_are_served
     assert queue.snapshot().drain_rate == 0.0
 
 
-def test_an_outage_of_all_workers_is_soon_forgotten(
+def drained(queue: JobQueue, worker: WorkerLease, new_job: NewJob, elapse: Elapse, *numbers: int) -> float:
+    """The rate after claims of one job a second while others wait."""
+    for number in numbers:
+        while queue.snapshot().depth[JobClass.INTERACTIVE] < 3:
+            admit(queue, new_job())
+        claim(worker, number, max_jobs=1)
+        elapse(1.0)
+    return queue.snapshot().drain_rate
+
+
+def test_a_gap_in_which_no_worker_was_there_does_not_count(
     queue: JobQueue, new_worker: NewWorker, new_job: NewJob, elapse: Elapse
 ) -> None:
-    jobs = [new_job() for _ in range(60)]
-    for job in jobs:
-        admit(queue, job)
-    worker = new_worker("w")
-    for number in range(1, 20):
-        claim(worker, number, max_jobs=1)
-        elapse(1.0)
-    before = queue.snapshot().drain_rate
+    before = drained(queue, new_worker("w"), new_job, elapse, *range(1, 20))
     elapse(86_400.0)
-    claim(worker, 20, max_jobs=1)
-    assert queue.snapshot().drain_rate > before / 5
-    for number in range(21, 60):
-        elapse(1.0)
-        claim(worker, number, max_jobs=1)
-    assert queue.snapshot().drain_rate > before / 2
+    after = drained(queue, new_worker("heir"), new_job, elapse, *range(1, 4))
+    assert before == pytest.approx(new_job().cost, rel=0.15)
+    assert after == pytest.approx(before, rel=0.15)
+
+
+def test_a_rate_is_forgotten_when_nobody_has_waited_for_long(
+    queue: JobQueue, new_worker: NewWorker, new_job: NewJob, elapse: Elapse
+) -> None:
+    worker = new_worker("w")
+    for _ in range(2):
+        admit(queue, new_job())
+    claim(worker, 1, max_jobs=1)
+    elapse(40_000.0)  # it served no one all night long, and looks slow
+    claim(worker, 2)
+    assert queue.snapshot().drain_rate < 2
+    for number in range(3, 9):
+        elapse(5.0)
+        claim(worker, number)
+    assert 0 < queue.snapshot().drain_rate < 2
+    for number in range(9, 18):
+        elapse(5.0)
+        claim(worker, number)
+    assert queue.snapshot().drain_rate == 0.0
+
+
+def test_waits_of_a_moment_between_two_workers_say_nothing(
+    queue: JobQueue, new_worker: NewWorker, new_job: NewJob, elapse: Elapse
+) -> None:
+    one, other = new_worker("one"), new_worker("other")
+    for number in range(1, 40):
+        for _ in range(20):
+            admit(queue, new_job())
+        claim(one, number, max_jobs=12)
+        elapse(0.1)
+        claim(other, number)
+        elapse(0.5)
+    assert queue.snapshot().drain_rate == 0.0
+
+
+def test_a_clock_that_is_set_back_disturbs_little(
+    queue: JobQueue, new_worker: NewWorker, new_job: NewJob, elapse: Elapse
+) -> None:
+    worker = new_worker("w")
+    before = drained(queue, worker, new_job, elapse, *range(1, 11))
+    elapse(-600.0)
+    assert drained(queue, worker, new_job, elapse, *range(11, 21)) == pytest.approx(before, rel=0.2)
 
 
 def test_counters_can_be_rebuilt_from_the_jobs_alone(

@@ -33,6 +33,7 @@ if redis.call('HGET', me, 'claim_number') == tostring(a.number) then
 end
 
 local claimed, urgent_tokens = {}, 0
+local is_first_claim = redis.call('HEXISTS', me, 'claim_number') == 0
 
 -- False when the job does not fit. Each sequence may waste all but one slot of its last page. What a class takes is
 -- taken from those behind it too, but not from those before it: to them it makes way.
@@ -88,20 +89,28 @@ while class < num_open do
 end
 
 -- The drain rate is what interactive jobs leave the queue at while more of them wait: an idle server is not a slow one,
--- and batch jobs wait for other things. What the first claim takes counts, for its jobs fill the places that the next
--- ones wait for. Both sums are halved when they reach far back. No gap counts for more than the window: nobody may have
--- been there to claim.
+-- and batch jobs wait for other things. What a claim takes that leaves some waiting counts, for its jobs fill the places
+-- that these wait for. A wait shorter than LEAST_MS says nothing. The sums are halved when they reach far back; after a
+-- window in which nobody waited, nothing is known any more. Nor does a gap count in which there was nobody to claim.
 local WINDOW_MS, LEAST_MS = 60000, 2000
-local drain = redis.call('HMGET', P .. 'drain', 'since', 'tokens', 'busy_ms', 'is_backlogged', 'rate')
-local drained, busy_ms, was_backlogged = tonumber(drain[2] or 0), tonumber(drain[3] or 0), drain[4] == '1'
+local drain = redis.call('HMGET', P .. 'drain', 'since', 'last_wait', 'is_backlogged', 'new_tokens', 'new_ms', 'tokens',
+  'busy_ms', 'rate')
+local gap, last_wait = math.max(0, now - tonumber(drain[1] or now)), tonumber(drain[2] or 0)
+local was_backlogged = drain[3] == '1'
+local new_tokens, new_ms = tonumber(drain[4] or 0) + urgent_tokens, tonumber(drain[5] or 0)
+local tokens, busy_ms, rate = tonumber(drain[6] or 0), tonumber(drain[7] or 0), drain[8] or '0'
 local is_backlogged = redis.call('ZCARD', P .. 'queue:0') > 0
-if was_backlogged then busy_ms = busy_ms + math.min(now - tonumber(drain[1]), WINDOW_MS) end
-if was_backlogged or is_backlogged then drained = drained + urgent_tokens end
-local rate = drain[5] or '0'
-if busy_ms >= LEAST_MS and drained > 0 then rate = tostring(drained / busy_ms * 1000) end
-if busy_ms > WINDOW_MS then drained, busy_ms = drained / 2, busy_ms / 2 end
-redis.call('HSET', P .. 'drain', 'since', now, 'tokens', tostring(drained), 'busy_ms', tostring(busy_ms),
-  'is_backlogged', is_backlogged and 1 or 0, 'rate', rate)
+if was_backlogged and not is_first_claim then new_ms = new_ms + math.min(gap, WINDOW_MS) end
+if new_ms >= LEAST_MS then
+  tokens, busy_ms, new_tokens, new_ms = tokens + new_tokens, busy_ms + new_ms, 0, 0
+  rate = tostring(tokens / busy_ms * 1000)
+  if busy_ms > WINDOW_MS then tokens, busy_ms = tokens / 2, busy_ms / 2 end
+end
+if is_backlogged or was_backlogged then last_wait = now end
+if not is_backlogged then new_tokens, new_ms = 0, 0 end
+if now - last_wait > WINDOW_MS then tokens, busy_ms, rate = 0, 0, '0' end
+redis.call('HSET', P .. 'drain', 'since', now, 'last_wait', last_wait, 'is_backlogged', is_backlogged and 1 or 0,
+  'new_tokens', new_tokens, 'new_ms', new_ms, 'tokens', tostring(tokens), 'busy_ms', tostring(busy_ms), 'rate', rate)
 
 local ids = {}
 for i, job in ipairs(claimed) do ids[i] = job[1] end
