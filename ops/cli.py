@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ops.batch_client import Refused
 from ops.batch_commands import add_batch_commands
-from ops.entry import become
+from ops.entry import INTERRUPTED, become
 from ops.procfile import BadProcfile
 from ops.settings_table import settings_table
 from ops.up import CannotStart, up
@@ -20,7 +20,6 @@ from worker.protocol.queue import JobQueue
 from worker.settings import WorkerSettings
 
 ROOT = Path(__file__).resolve().parent.parent
-INTERRUPTED = 130  # what a shell reports of a program ended by Ctrl-C
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -14,6 +14,7 @@ PROGRAMS = {
     "worker": ("worker",),
     "batch-worker": ("api.batch",),
 }
+INTERRUPTED = 130  # what a shell reports of a program ended by Ctrl-C
 
 
 def main() -> int:
@@ -21,9 +22,12 @@ def main() -> int:
     arguments = sys.argv[1:]
     if len(arguments) == 1 and arguments[0] in PROGRAMS:
         become(arguments[0])
-    from ops import cli  # noqa: PLC0415  takes half a second
+    try:
+        from ops import cli  # noqa: PLC0415  takes half a second, in which Ctrl-C may come
 
-    return cli.main(arguments)
+        return cli.main(arguments)
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 def become(name: str) -> NoReturn:

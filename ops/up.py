@@ -9,7 +9,7 @@ from pathlib import Path
 from api.batch.settings import BatchSettings, check_webhooks
 from api.settings import ApiSettings
 from ops import broker
-from ops.ports import free_port, is_listening, is_port_free
+from ops.ports import free_port, held, is_listening, is_port_free
 from ops.procfile import read_procfile
 from ops.readiness import ReadinessWatch
 from ops.settings import OpsSettings
@@ -40,7 +40,9 @@ def up(procfile: Path) -> int:
     settle_ports(environ, has_broker="broker" in commands)
     check_webhooks(read_settings(BatchSettings, environ))
     model_name = ensure_model(environ)
-    return _supervise(commands, environ, model_name)
+    api = read_settings(ApiSettings, environ)
+    with held(answering_host(api.host), api.port):  # API processes would share it with those of another `up`
+        return _supervise(commands, environ, model_name)
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -65,7 +67,11 @@ def _settle(environ: dict[str, str], variable: str, host: str, port: int) -> Non
 
 
 def _check(variable: str, host: str, port: int) -> None:
-    if port > 0 and not is_port_free(host, port):
+    try:
+        is_usable = port <= 0 or is_port_free(host, port)
+    except OSError as error:
+        raise CannotStart(f"HEADRACE_HOST: cannot listen on {host}: {error}") from error
+    if not is_usable:
         raise CannotStart(f"port {port} is in use by another program: choose another with {variable} (0: any free one)")
 
 

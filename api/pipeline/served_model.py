@@ -38,7 +38,10 @@ def load_served_model(settings: ApiSettings) -> ServedModel:
     """Raises ModelNotPrepared, TokenizerNotUsableError, or BadSetting when the longest context cannot be told."""
     path, name = resolve_model(settings.model, settings.model_name)
     config_file = _config_file(path)
-    config = json.loads(config_file.read_text())
+    try:
+        config = json.loads(config_file.read_text())
+    except ValueError as error:
+        raise BadSetting(f"HEADRACE_MODEL={path!r}: its config.json cannot be read: {error}") from error
     text_config = config.get("text_config") or config
     tokenizer = ModelTokenizer.load(path, NativePool(settings.tokenizer_threads))
     vocab_size = text_config.get("vocab_size") or tokenizer.vocab_size

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ops import cli, entry
+from ops.ports import free_port, held, is_port_free
 from ops.supervision import Plan
 from ops.up import CannotStart, child_environment, plans, settle_ports, stop_order
 from tests.processes import clean_environment
@@ -32,6 +34,34 @@ def test_given_a_port_in_use_then_the_error_names_it_and_its_setting(taken_port:
 
     with pytest.raises(CannotStart, match=f"port {taken_port} is in use by another program: .* {variable} "):
         settle_ports(environ, has_broker=True)
+
+
+def test_given_a_host_that_is_none_of_this_machines_then_the_error_names_it() -> None:
+    with pytest.raises(CannotStart, match=r"HEADRACE_HOST: cannot listen on 192\.0\.2\.1: "):
+        settle_ports({"HEADRACE_HOST": "192.0.2.1", "HEADRACE_PORT": "21000"}, has_broker=False)
+
+
+def test_a_port_that_is_held_is_free_for_those_who_share_it_alone() -> None:
+    port = free_port()
+    with held("127.0.0.1", port), socket.socket() as listener:
+        assert not is_port_free("127.0.0.1", port)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.bind(("127.0.0.1", port))
+        listener.listen()
+        for _ in range(50):
+            socket.create_connection(("127.0.0.1", port), timeout=10).close()
+            listener.accept()[0].close()
+    assert is_port_free("127.0.0.1", port)
+
+
+def test_given_ctrl_c_while_the_command_is_still_loading_then_it_ends_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt(_arguments: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "main", interrupt)
+    assert entry.main() == entry.INTERRUPTED
 
 
 def test_given_port_zero_then_free_ports_are_chosen_and_the_broker_is_found_at_its_own() -> None:

@@ -4,6 +4,7 @@ import logging
 import time
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig
 
 from worker.engine.device import DTYPES, resolve_dtype
@@ -15,6 +16,7 @@ from worker.models.checkpoint import Checkpoint, NoSafetensors
 from worker.models.decoder import LeanDecoder, PageFormat, RopeTable
 from worker.models.decoder_config import DecoderConfig, NotLean, decoder_config, rotary_frequencies
 from worker.models.decoder_weights import EMBEDDING, WeightPacker, check_names, linear_format, weight_names
+from worker.models.refusal import ModelRefused
 from worker.models.served import ServedModel, fingerprint
 from worker.protocol.configuration import BadSetting
 from worker.settings import WorkerSettings
@@ -36,6 +38,17 @@ def load_served_model(settings: WorkerSettings, path: str, device: torch.device)
     compute_alone()
     resolve_dtype(settings.dtype, device)  # refused at once, whichever path it will be
     kernels = _kernels(settings) if device.type == "cpu" else None
+    try:
+        return _load(settings, path, device, kernels)
+    except (BadSetting, ModelRefused, OSError):
+        raise
+    except (ValueError, KeyError, TypeError, SafetensorError) as error:  # what the libraries make of broken files
+        logger.debug("the model cannot be loaded", exc_info=True)
+        reason = str(error).strip().partition("\n")[0]
+        raise ModelRefused(f"{path} cannot be loaded: {type(error).__name__}: {reason}") from error
+
+
+def _load(settings: WorkerSettings, path: str, device: torch.device, kernels: Kernels | None) -> ServedModel:
     if kernels is None:
         reason = "it needs our CPU kernels"
     else:

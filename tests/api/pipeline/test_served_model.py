@@ -70,6 +70,12 @@ def test_a_folder_without_a_configuration_is_refused(folder: Path) -> None:
         load_served_model(ApiSettings(model=str(folder)))
 
 
+def test_a_folder_with_a_broken_configuration_is_refused_by_name(folder: Path) -> None:
+    (folder / "config.json").write_text("{not json")
+    with pytest.raises(BadSetting, match=rf"HEADRACE_MODEL='{folder}': its config\.json cannot be read: "):
+        load_served_model(ApiSettings(model=str(folder)))
+
+
 def test_preparing_requests_never_loads_torch(smollm2_folder: Path) -> None:
     program = f"""
 import sys

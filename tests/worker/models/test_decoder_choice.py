@@ -17,6 +17,7 @@ from worker.models.checkpoint import Checkpoint
 from worker.models.decoder import LeanDecoder, RopeTable
 from worker.models.decoder_config import NotLean, decoder_config, rotary_frequencies
 from worker.models.generic import GenericModel
+from worker.models.refusal import ModelRefused
 from worker.protocol.configuration import BadSetting
 
 
@@ -49,6 +50,29 @@ print(sorted({{"transformers.modeling_utils", "torch.distributed.tensor"}} & set
 """
     command = [sys.executable, "-c", program]
     assert subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.json", b"{}"),
+        ("config.json", b"{"),
+        ("model.safetensors", b"\x80"),
+        ("model.safetensors", None),
+        ("tokenizer.json", b"{}"),
+        ("tokenizer.json", None),
+    ],
+)
+def test_given_a_broken_file_then_the_model_is_refused_in_one_line(
+    folder: Path, name: str, content: bytes | None
+) -> None:
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_bytes(content)
+    with pytest.raises((ModelRefused, OSError)) as refused:
+        serve(folder)
+    assert str(folder) in str(refused.value)
+    assert isinstance(refused.value, OSError) or "\n" not in str(refused.value)
 
 
 def test_given_kernels_switched_off_then_the_generic_path_computes_it(folder: Path) -> None:

@@ -213,6 +213,43 @@ def test_suspects_are_claimed_one_at_a_time_until_they_get_past_the_crash(
     assert [c.num_attempts for c in claim(heir, 3)] == [1]
 
 
+def test_of_jobs_that_lost_their_worker_together_the_interactive_one_is_tried_first(
+    queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+) -> None:
+    urgent = new_job()
+    for job in (*(new_job(job_class=JobClass.BATCH) for _ in range(8)), urgent):
+        admit(queue, job)
+    claim(new_worker("dead"))
+    keep_ticking_until(queue, lambda: queue.snapshot().depth[JobClass.BATCH] == 8)
+    assert [one.job.id for one in claim(new_worker("heir"))] == [urgent.id]
+
+
+def test_a_batch_suspect_on_trial_makes_way_for_an_interactive_one(
+    queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+) -> None:
+    patient, urgent = new_job(job_class=JobClass.BATCH), new_job()
+    admit(queue, patient)
+    claim(new_worker("dead"))
+    keep_ticking_until(queue, lambda: queue.describe(patient.id)["state"] == "queued")
+    heir = new_worker("heir")
+    [on_trial] = claim(heir, 1)
+    admit(queue, urgent)
+    claim(new_worker("dead too"))
+
+    def is_lost() -> bool:
+        heir.renew([patient.id], 1, INFO)
+        return queue.describe(urgent.id)["attempts"] == "1"
+
+    keep_ticking_until(queue, is_lost)
+    [tried] = claim(heir, 2)
+    assert (tried.job.id, queue.describe(patient.id)["state"]) == (urgent.id, "queued")
+    row = Row(patient.id, on_trial.fence, 1, Delta(0, (5,), "a"))
+    assert heir.publish_step([row]).lost == [patient.id]
+    heir.publish_step([Row(urgent.id, tried.fence, 1, Terminal("succeeded"))])
+    assert [one.job.id for one in claim(heir, 3)] == [patient.id]
+    assert queue.describe(patient.id)["attempts"] == "1", "to make way is no attempt"
+
+
 def test_a_suspect_that_needs_much_room_is_not_overtaken_for_ever(
     queue: JobQueue, new_worker: NewWorker, new_job: NewJob
 ) -> None:

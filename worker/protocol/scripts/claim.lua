@@ -62,19 +62,23 @@ local function take(id)
   return true
 end
 
--- One suspect a worker, so that a poison job dies beside as few neighbours as can be. Room is kept for one that does not
--- fit yet, or small jobs would overtake it for ever; but nobody waits for a class behind its own.
+-- One suspect a worker, so that a poison job dies beside as few neighbours as can be; one of a more urgent class takes
+-- the turn of another. Room is kept for one that does not fit yet, or small jobs would overtake it for ever; but nobody
+-- waits for a class behind its own.
 local num_open = NUM_CLASSES
+local function class_of(id) return id and tonumber(redis.call('HGET', P .. 'job:' .. id, 'class')) end
 local suspect = redis.call('HGET', me, 'suspect')
-if not suspect or not redis.call('HGET', held, suspect) then
+if suspect and not redis.call('HGET', held, suspect) then
   redis.call('HDEL', me, 'suspect')
-  local first = redis.call('ZRANGE', P .. 'suspects', 0, 0)[1]
-  if first then
-    if take(first) then
-      redis.call('HSET', me, 'suspect', first)
-    else
-      num_open = tonumber(redis.call('HGET', P .. 'job:' .. first, 'class'))
-    end
+  suspect = false
+end
+local first = redis.call('ZRANGE', P .. 'suspects', 0, 0)[1]
+if first and (not suspect or class_of(first) < class_of(suspect)) then
+  if take(first) then
+    if suspect then enqueue_again(P, suspect, true) end
+    redis.call('HSET', me, 'suspect', first)
+  else
+    num_open = class_of(first)
   end
 end
 

@@ -30,7 +30,7 @@ local function ring(P, class)
   if redis.call('LLEN', bell) < 64 then redis.call('RPUSH', bell, class) end
 end
 
--- Back into the queue, ahead of what has not started. A suspect (its worker died) waits apart.
+-- Back into the queue, ahead of what has not started. A suspect (its worker died) waits apart, in order of class.
 local function enqueue_again(P, id, is_suspect)
   local key = P .. 'job:' .. id
   local job = redis.call('HMGET', key, 'class', 'cost', 'rank', 'worker')
@@ -40,7 +40,7 @@ local function enqueue_again(P, id, is_suspect)
   redis.call('HINCRBY', P .. 'counters', 'depth:' .. job[1], 1)
   redis.call('HINCRBY', P .. 'counters', 'tokens:' .. job[1], job[2])
   if is_suspect then
-    redis.call('ZADD', P .. 'suspects', now_ms(), id)
+    redis.call('ZADD', P .. 'suspects', tonumber(job[1]) * 1e13 + now_ms(), id)
   else
     redis.call('ZADD', P .. 'queue:' .. job[1], tonumber(job[3]) - 1e12, id)
   end
