@@ -18,7 +18,7 @@ from celery.beat import EmbeddedService
 from celery.exceptions import SecurityWarning
 from kombu.transport.redis import QoS
 
-from api.batch.celery_app import TICK_S, broker_url, new_celery_app, queue_name
+from api.batch.celery_app import TICK_S, acknowledge_only_while_connected, broker_url, new_celery_app, queue_name
 from api.batch.desk import Desk
 from api.batch.settings import BatchSettings, check_webhooks
 from api.batch.tasks import Clockwork
@@ -84,6 +84,7 @@ def _tame_celery() -> None:
     # When the broker goes away in the middle of a task, kombu tries to hand the task's message back to it, fails, and
     # takes the whole worker down. Nobody needs that message: ticks say all of it again.
     QoS.restore_at_shutdown = False
+    acknowledge_only_while_connected()
 
 
 def _leave_logging_alone(**_: object) -> None:

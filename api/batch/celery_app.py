@@ -8,6 +8,8 @@ from typing import Any
 from celery import Celery
 from celery.app.amqp import AMQP
 from kombu import Connection
+from kombu.transport import virtual
+from kombu.transport.redis import Channel
 
 from api.batch.settings import BatchSettings
 from api.settings import ApiSettings
@@ -31,6 +33,17 @@ class SoonBackConnection(Connection):  # type: ignore[misc]
 
 class SoonBackAmqp(AMQP):  # type: ignore[misc]
     Connection = SoonBackConnection
+
+
+def acknowledge_only_while_connected() -> None:
+    """A task that ends after its connection has gone acknowledges in vain; kombu would take the worker down for it."""
+    acknowledge = virtual.Channel.basic_ack
+
+    def basic_ack(channel: Channel, delivery_tag: str, multiple: bool = False) -> None:
+        if channel.connection is not None:
+            acknowledge(channel, delivery_tag, multiple)
+
+    Channel.basic_ack = basic_ack
 
 
 def new_celery_app(broker_url: str) -> Celery:

@@ -139,4 +139,4 @@ def test_quick_workloads_are_an_eighth_as_long_with_one_request_a_client() -> No
 
     assert (quick.num_requests, quick.prompt_tokens, quick.shared_tokens, quick.max_tokens) == (16, 8, 128, (8, 8))
     assert (beside.num_requests, beside.batch_lines) == (4, 62)
-    assert (batch.questions(1), len(batch.lines(1))) == ([], 12)
+    assert (batch.questions(1), len(batch.lines(1))) == ([], 24)
