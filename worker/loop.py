@@ -53,6 +53,7 @@ class WorkerLoop:
         self._held = ports.held
         self._publisher = ports.publisher
         self._metrics = ports.metrics
+        self._metrics.observe(engine.stats())  # who scrapes before the first turn has ended finds all pages free
         self._turn_began_s = time.monotonic()
         self.flags = Flags()
 

@@ -104,7 +104,8 @@ class Bench:
         self.publisher = Publisher(WorkerLease(connect(broker_url), self.pool, "w", 60_000), self.held)
         self.publisher.start()
         self.claimer = Claimer(self.lease, self.held, engine.page_size, "words")  # its thread is the test
-        ports = Ports(self.lease, self.claimer, self.held, self.publisher, WorkerMetrics())
+        self.metrics = WorkerMetrics()
+        ports = Ports(self.lease, self.claimer, self.held, self.publisher, self.metrics)
         self.loop = WorkerLoop(engine, ports)
         self.keeper = LeaseKeeper(
             WorkerLease(connect(broker_url), self.pool, "w", 60_000),
@@ -170,6 +171,12 @@ def test_a_job_is_claimed_computed_and_published_step_by_step(bench: Bench) -> N
     bench.tick(2)
     assert bench.queue.replay(job_id, 0) == [*WORDS, DONE]
     assert (len(bench.held), bench.queue.snapshot().num_running) == (0, 0)
+
+
+def test_the_pages_are_told_before_the_first_turn(bench: Bench) -> None:
+    told = bench.metrics.registry.get_sample_value
+    pages = [told("headrace_kv_pages", {"state": state}) for state in ("free", "held", "cached")]
+    assert pages == [1000, 0, 0]
 
 
 def test_an_unanswered_claim_is_repeated_and_loses_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
