@@ -1,6 +1,7 @@
 """The Flask app: routes, errors in one envelope, CORS and request ids. ``create_app()`` is what gunicorn loads."""
 
 import logging
+import os
 import secrets
 import sys
 import time
@@ -50,7 +51,8 @@ def create_app(settings: ApiSettings | None = None) -> Flask:
         model = load_served_model(settings)
         shared = build_services(settings, model)
     except (BadSetting, ModelNotPrepared, ValueError) as error:
-        sys.exit(f"headrace web: {error}")
+        print(f"headrace web: {error}", file=sys.stderr)
+        sys.exit(os.EX_CONFIG)
     app = Flask("headrace", static_folder=None)
     app.url_map.strict_slashes = False
     app.extensions["headrace"] = shared

@@ -10,6 +10,7 @@ monkey.patch_all()
 
 import os  # noqa: E402
 import shutil  # noqa: E402
+import sys  # noqa: E402
 import tempfile  # noqa: E402
 import threading  # noqa: E402
 import time  # noqa: E402
@@ -30,7 +31,8 @@ from worker.protocol.configuration import BadSetting, read_settings  # noqa: E40
 try:
     _settings = read_settings(ApiSettings)
 except BadSetting as error:
-    raise SystemExit(f"headrace web: {error}") from error
+    print(f"headrace web: {error}", file=sys.stderr)
+    raise SystemExit(os.EX_CONFIG) from error
 
 wsgi_app = "api.app:create_app()"
 bind = f"[{_settings.host}]:{_settings.port}" if ":" in _settings.host else f"{_settings.host}:{_settings.port}"

@@ -1,9 +1,11 @@
 """What a supervisor has to do, without doing it: it is told what happened and when, and says what to do next.
 
 One process a name. Starts wait for those before them, deaths are answered with restarts ever further apart, a stop
-takes the names down one after the other. Times are seconds of any one monotonic clock.
+takes the names down one after the other. A process that cannot be started as it is set (os.EX_CONFIG) before everything
+has once been up is not tried again. Times are seconds of any one monotonic clock.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -79,8 +81,8 @@ class Supervision:
     def stop(self) -> None:
         self._is_stopping = True
 
-    def exited(self, name: str, now: float) -> list[tuple[Act, str]]:
-        """The process ended. Says whether that is worth a report, or reason to give up."""
+    def exited(self, name: str, now: float, code: int) -> list[tuple[Act, str]]:
+        """The process ended with this exit code. Says whether that is worth a report, or reason to give up."""
         state = self._states[name]
         lived_s = now - (state.started_at if state.started_at is not None else now)
         state.started_at = state.kill_at = None
@@ -88,6 +90,9 @@ class Supervision:
             return []
         state.num_deaths = 1 if lived_s >= HEALTHY_AFTER_S else state.num_deaths + 1
         state.start_at = now + min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(state.num_deaths - 1, 10))
+        if code == os.EX_CONFIG and not self._has_been_up:
+            self.stop()
+            return [(Act.GIVE_UP, name)]
         if state.num_deaths % DEATHS_TO_REPORT != 0:
             return []
         if self._has_been_up:

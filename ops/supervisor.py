@@ -88,7 +88,7 @@ class Supervisor:
                 self._say(name, line)
             del self._processes[name]
             self._say("headrace", f"{name} {_ended(code)}")
-            for act, _ in self.supervision.exited(name, now):
+            for act, _ in self.supervision.exited(name, now, code):
                 self._explain(act, name, process)
 
     def _explain(self, act: Act, name: str, process: Process) -> None:

@@ -40,12 +40,12 @@ def main() -> int:
         model_path, pool = resolve_model(settings.model, settings.model_name)
     except (BadSetting, ModelNotPrepared, ValueError) as error:
         print(f"headrace worker: {error}", file=sys.stderr)
-        return 2
+        return os.EX_CONFIG  # which tells a supervisor that it need not try again
     try:
         serve(settings, model_path, pool)
     except (BadSetting, ModelRefused, OSError) as error:
         log.error("the worker cannot serve", extra={"reason": str(error)})
-        return 1
+        return os.EX_CONFIG
     return 0
 
 

@@ -44,7 +44,7 @@ def main() -> int:
         desk = Desk(build_services(api, load_served_model(api)), batch)
     except (BadSetting, ModelNotPrepared, ValueError) as error:
         print(f"headrace batch-worker: {error}", file=sys.stderr)
-        return 2
+        return os.EX_CONFIG
     os.nice(_NICENESS)
     celery = new_celery_app(broker_url(batch, api))
     pool = desk.shared.model.name

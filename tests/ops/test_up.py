@@ -173,5 +173,28 @@ def test_given_a_redis_of_the_users_own_then_no_broker_is_started_and_a_failing_
     assert result.stdout.endswith("headrace | giving up: web does not start. Its last lines above say why\n")
 
 
+@pytest.mark.parametrize(
+    ("name", "variable", "value"),
+    [("web", "HEADRACE_API_KEYS", "key=a,key=b"), ("worker", "HEADRACE_DTYPE", "foo")],
+)
+def test_given_what_only_one_process_finds_wrong_then_it_is_told_once_and_nothing_is_tried_again(
+    name: str, variable: str, value: str, tmp_path: Path, tiny_model_folder: Path
+) -> None:
+    result = headrace(
+        "up",
+        HEADRACE_DATA=str(tmp_path),
+        HEADRACE_MODEL=str(tiny_model_folder),
+        HEADRACE_PORT="0",
+        HEADRACE_BROKER_PORT="0",
+        **FREE_METRICS_PORT,
+        **{variable: value},
+    )
+
+    assert result.returncode == 1
+    assert (result.stdout.count(f"started {name} "), result.stdout.count(variable)) == (1, 1)
+    assert f"giving up: {name} does not start. Its last lines above say why\n" in result.stdout
+    assert result.stdout.endswith("headrace | broker exited with code 0\n")
+
+
 def test_the_version_is_the_packages() -> None:
     assert headrace("version").stdout == "0.1.0\n"

@@ -6,13 +6,14 @@ The scripts derive every key from the prefix, so this is the one place that spel
   tenants         hash    tenant -> tokens waiting and running
   drain           hash    how fast interactive jobs leave the queue: rate (tokens a second) and its sums
   queue:<class>   zset    job -> its place in the fair order
-  suspects        zset    jobs whose worker died -> class, then when; claimed one at a time
+  suspects        zset    jobs whose worker died -> class, times blamed, when; claimed a few at a time
   fair:<class>    zset    tenant -> its last finish tag
   job:<id>        hash    body, state, tenant, class, cost, sequences, start, rank, fence, attempts, crashes, worker,
                           claim, retention_ms, suspect_len, fingerprint, client_state
   out:<id>        list    the replay list: every Event of the job
   workers         zset    worker -> lease deadline, ms
-  worker:<name>   hash    what it serves and how it is; claim_number and claim_ids of its last claim; suspect
+  worker:<name>   hash    what it serves and how it is; claim_number and claim_ids of its last claim;
+                          on_trial, its suspects, and num_cleared, how many it has seen past their crash
   held:<name>     hash    job -> fence
   deadlines       zset    job -> when it expires, ms
   watchers        zset    job -> until when somebody is known to want it, ms

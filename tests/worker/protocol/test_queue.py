@@ -1,5 +1,6 @@
 """Admission, fairness and the ways out of the queue, against a real broker."""
 
+import itertools
 import threading
 import time
 from collections import Counter
@@ -39,11 +40,11 @@ def test_a_worker_without_a_lease_gets_nothing(
     assert len(claim(stranger, 1)) == 1
 
 
-def keep_ticking_until(queue: JobQueue, condition: Callable[[], bool]) -> None:
+def keep_ticking_until(queue: JobQueue, condition: Callable[[], bool], max_attempts: int = 3) -> None:
     deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline, "the queue's clock did not do its work"
-        queue.requeue_expired(LEASE_MS, 3)
+        queue.requeue_expired(LEASE_MS, max_attempts)
         time.sleep(0.2)
 
 
@@ -194,23 +195,69 @@ def test_a_dead_workers_job_goes_on_elsewhere_and_its_zombie_is_fenced_off(
     assert queue.replay(job.id, 0) == [Delta(0, (5,), "a"), Terminal("succeeded")]
 
 
-def test_suspects_are_claimed_one_at_a_time_until_they_get_past_the_crash(
+def past_its_crash(worker: WorkerLease, suspect: ClaimedJob) -> None:
+    worker.publish_step([Row(suspect.job.id, suspect.fence, n, Delta(0, (n,), "x")) for n in range(1, 6)])
+
+
+def test_a_worker_tries_one_suspect_and_one_more_at_a_time_for_each_that_gets_past_its_crash(
     queue: JobQueue, new_worker: NewWorker, new_job: NewJob
 ) -> None:
-    jobs = [new_job() for _ in range(2)]
+    for _ in range(8):
+        admit(queue, new_job())
+    claim(new_worker("dead"))
+    keep_ticking_until(queue, lambda: queue.snapshot().depth[JobClass.INTERACTIVE] == 8)
+    fresh = new_job()
+    admit(queue, fresh)
+    heir, num_claims = new_worker("heir"), itertools.count(1)
+    first = claim(heir, next(num_claims))
+    assert [c.num_attempts for c in first] == [1, 0]
+    assert claim(heir, next(num_claims)) == []
+    on_trial, num_claimed = first[:1], []
+    while on_trial:
+        past_its_crash(heir, on_trial.pop(0))
+        taken = claim(heir, next(num_claims))
+        num_claimed.append(len(taken))
+        on_trial += taken
+    assert num_claimed == [2, 2, 2, 1, 0, 0, 0, 0]
+
+
+def test_suspects_that_end_on_trial_make_room_for_more(queue: JobQueue, new_worker: NewWorker, new_job: NewJob) -> None:
+    for _ in range(3):
+        admit(queue, new_job())
+    claim(new_worker("dead"))
+    keep_ticking_until(queue, lambda: queue.snapshot().depth[JobClass.INTERACTIVE] == 3)
+    heir = new_worker("heir")
+    [suspect] = claim(heir, 1)
+    heir.publish_step([Row(suspect.job.id, suspect.fence, 1, Terminal("succeeded"))])
+    assert [c.num_attempts for c in claim(heir, 2)] == [1, 1]
+
+
+def test_suspects_that_die_together_end_with_neither_and_each_is_tried_alone_next(
+    queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+) -> None:
+    jobs = [new_job() for _ in range(4)]
     for job in jobs:
         admit(queue, job)
     claim(new_worker("dead"))
-    keep_ticking_until(queue, lambda: queue.snapshot().depth[JobClass.INTERACTIVE] == 2)
-    fresh = new_job()
-    admit(queue, fresh)
-    heir = new_worker("heir")
-    first = claim(heir, 1)
-    assert [c.num_attempts for c in first] == [1, 0]
-    assert claim(heir, 2) == []
-    suspect = first[0]
-    heir.publish_step([Row(suspect.job.id, suspect.fence, n, Delta(0, (n,), "x")) for n in range(1, 6)])
-    assert [c.num_attempts for c in claim(heir, 3)] == [1]
+    keep_ticking_until(queue, lambda: queue.snapshot().depth[JobClass.INTERACTIVE] == 4)
+    second = new_worker("second")
+    [cleared] = claim(second, 1)
+    past_its_crash(second, cleared)
+    together = {c.job.id for c in claim(second, 2)}
+    keep_ticking_until(queue, lambda: queue.snapshot().depth[JobClass.INTERACTIVE] == 4, max_attempts=2)
+    blamed_twice = {job.id for job in jobs if queue.describe(job.id)["attempts"] == "2"}
+    assert blamed_twice == together
+
+    third = new_worker("third")
+    [untried, goes_on] = claim(third, 1)
+    assert (untried.num_attempts, goes_on.job.id) == (1, cleared.job.id), "those blamed twice come last"
+    assert claim(third, 2) == []
+    past_its_crash(third, untried)
+    [alone] = claim(third, 3)
+    assert claim(third, 4) == []
+    keep_ticking_until(queue, lambda: queue.describe(alone.job.id)["state"] == "failed", max_attempts=2)
+    [spared] = together - {alone.job.id}
+    assert (queue.describe(spared)["state"], queue.describe(spared)["attempts"]) == ("queued", "2")
 
 
 def test_of_jobs_that_lost_their_worker_together_the_interactive_one_is_tried_first(
@@ -248,6 +295,30 @@ def test_a_batch_suspect_on_trial_makes_way_for_an_interactive_one(
     heir.publish_step([Row(urgent.id, tried.fence, 1, Terminal("succeeded"))])
     assert [one.job.id for one in claim(heir, 3)] == [patient.id]
     assert queue.describe(patient.id)["attempts"] == "1", "to make way is no attempt"
+
+
+def test_of_batch_suspects_on_trial_only_as_many_make_way_as_must(
+    queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+) -> None:
+    for _ in range(3):
+        admit(queue, new_job(job_class=JobClass.BATCH))
+    claim(new_worker("dead"))
+    keep_ticking_until(queue, lambda: queue.snapshot().depth[JobClass.BATCH] == 3)
+    heir = new_worker("heir")
+    [cleared] = claim(heir, 1)
+    past_its_crash(heir, cleared)
+    held = [cleared.job.id, *(one.job.id for one in claim(heir, 2))]
+    urgent = new_job()
+    admit(queue, urgent)
+    claim(new_worker("dead too"))
+
+    def is_lost() -> bool:
+        heir.renew(held, 2, INFO)
+        return queue.describe(urgent.id)["attempts"] == "1"
+
+    keep_ticking_until(queue, is_lost)
+    assert [one.job.id for one in claim(heir, 3)] == [urgent.id]
+    assert [queue.describe(job_id)["state"] for job_id in held] == ["running", "running", "queued"]
 
 
 def test_a_suspect_that_needs_much_room_is_not_overtaken_for_ever(

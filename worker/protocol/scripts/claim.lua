@@ -2,9 +2,10 @@
 -- Claim what a worker's free pages can hold, under a fence. Repeating a claim number returns the same jobs.
 --
 -- KEYS[1] prefix P    ARGV[1] msgpack: worker number page_size fingerprint rooms {{tokens, jobs}, ...} by class
--- P..workers        zset  worker -> lease deadline          P..worker:<name>  hash  claim_number, claim_ids, suspect
--- P..held:<name>    hash  job -> fence                      P..job:<id>, P..out:<id>  the job and its replay list
--- P..suspects, P..queue:<class>  zset                       P..counters, P..drain, P..fair:<class>
+-- P..workers        zset  worker -> lease deadline          P..held:<name>    hash  job -> fence
+-- P..worker:<name>  hash  claim_number, claim_ids, on_trial, num_cleared
+-- P..suspects, P..queue:<class>  zset                       P..job:<id>, P..out:<id>  the job and its replay list
+-- P..counters, P..drain, P..fair:<class>
 --
 -- Returns a list of {job id, fence, encoded job, attempts, {replay entries}}
 
@@ -62,25 +63,31 @@ local function take(id)
   return true
 end
 
--- One suspect a worker, so that a poison job dies beside as few neighbours as can be; one of a more urgent class takes
--- the turn of another. Room is kept for one that does not fit yet, or small jobs would overtake it for ever; but nobody
--- waits for a class behind its own.
+-- Suspects (their worker died) are tried a few at a time, so that a poison job dies beside as few neighbours as can be:
+-- one at first, one more with each that this worker has seen past its crash. One that was blamed twice is tried alone:
+-- a third death is its own. A more urgent one takes the turn of another. Room is kept for one that does not fit yet, or
+-- small jobs would overtake it for ever; but nobody waits for a class behind its own.
 local num_open = NUM_CLASSES
-local function class_of(id) return id and tonumber(redis.call('HGET', P .. 'job:' .. id, 'class')) end
-local suspect = redis.call('HGET', me, 'suspect')
-if suspect and not redis.call('HGET', held, suspect) then
-  redis.call('HDEL', me, 'suspect')
-  suspect = false
-end
-local first = redis.call('ZRANGE', P .. 'suspects', 0, 0)[1]
-if first and (not suspect or class_of(first) < class_of(suspect)) then
-  if take(first) then
-    if suspect then enqueue_again(P, suspect, true) end
-    redis.call('HSET', me, 'suspect', first)
-  else
-    num_open = class_of(first)
+local trial = on_trial(P, a.worker)  -- the more urgent ones first
+local num_tried_at_once = 1 + tonumber(redis.call('HGET', me, 'num_cleared') or 0)
+local function number_of(id, field) return tonumber(redis.call('HGET', P .. 'job:' .. id, field)) end
+while true do
+  local first = redis.call('ZRANGE', P .. 'suspects', 0, 0)[1]
+  if not first then break end
+  local class, most = number_of(first, 'class'), num_tried_at_once
+  for _, id in ipairs({first, unpack(trial)}) do
+    if number_of(id, 'attempts') > 1 then most = 1 end
   end
+  local num_kept = math.min(#trial, most - 1)
+  if num_kept < #trial and number_of(trial[num_kept + 1], 'class') <= class then break end
+  if not take(first) then
+    num_open = class
+    break
+  end
+  for i = #trial, num_kept + 1, -1 do enqueue_again(P, table.remove(trial), true) end
+  table.insert(trial, class == 0 and 1 or #trial + 1, first)
 end
+redis.call('HSET', me, 'on_trial', table.concat(trial, ' '))
 
 local class = 0
 while class < num_open do

@@ -30,17 +30,28 @@ local function ring(P, class)
   if redis.call('LLEN', bell) < 64 then redis.call('RPUSH', bell, class) end
 end
 
--- Back into the queue, ahead of what has not started. A suspect (its worker died) waits apart, in order of class.
+-- The suspects that a worker has on trial, of those that it still holds.
+local function on_trial(P, worker)
+  local ids = {}
+  for id in string.gmatch(redis.call('HGET', P .. 'worker:' .. worker, 'on_trial') or '', '%S+') do
+    if redis.call('HEXISTS', P .. 'held:' .. worker, id) == 1 then ids[#ids + 1] = id end
+  end
+  return ids
+end
+
+-- Back into the queue, ahead of what has not started. A suspect (its worker died) waits apart: in order of class, one
+-- that was blamed twice behind those blamed once.
 local function enqueue_again(P, id, is_suspect)
   local key = P .. 'job:' .. id
-  local job = redis.call('HMGET', key, 'class', 'cost', 'rank', 'worker')
+  local job = redis.call('HMGET', key, 'class', 'cost', 'rank', 'worker', 'attempts')
   redis.call('HDEL', P .. 'held:' .. job[4], id)
   redis.call('HSET', key, 'state', 'queued', 'worker', '', 'suspect_len', redis.call('LLEN', P .. 'out:' .. id))
   redis.call('HINCRBY', P .. 'counters', 'running', -1)
   redis.call('HINCRBY', P .. 'counters', 'depth:' .. job[1], 1)
   redis.call('HINCRBY', P .. 'counters', 'tokens:' .. job[1], job[2])
   if is_suspect then
-    redis.call('ZADD', P .. 'suspects', tonumber(job[1]) * 1e13 + now_ms(), id)
+    local later = tonumber(job[5]) > 1 and 5e12 or 0
+    redis.call('ZADD', P .. 'suspects', tonumber(job[1]) * 1e13 + later + now_ms(), id)
   else
     redis.call('ZADD', P .. 'queue:' .. job[1], tonumber(job[3]) - 1e12, id)
   end

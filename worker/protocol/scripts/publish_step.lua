@@ -4,7 +4,7 @@
 -- KEYS[1] prefix P    ARGV[1] msgpack: worker rows {{id, fence, seq, terminal state or ''}, ...}
 --                     ARGV[2..] the encoded event of each row
 -- P..held:<name>  hash  job -> fence          P..out:<id>  list  replay list
--- P..worker:<name>  hash  suspect             P..job:<id>  hash  suspect_len, sequences
+-- P..worker:<name>  hash  on_trial, num_cleared      P..job:<id>  hash  suspect_len, sequences
 -- and what ending a job touches: counters, tenants, deadlines, watchers, the channel frames
 --
 -- Returns {{ids no longer owned}, {ids whose list is shorter than the worker thinks}, {their lengths}}
@@ -16,9 +16,8 @@ local CLEARED_AFTER = 4
 local P, a = KEYS[1], cmsgpack.unpack(ARGV[1])
 local me, held = P .. 'worker:' .. a.worker, P .. 'held:' .. a.worker
 local lost, short, short_len, rows, lengths = {}, {}, {}, {}, {}
-local is_left_out = {}
-
-local suspect = redis.call('HGET', me, 'suspect')
+local is_left_out, has_ended = {}, {}
+local trial = on_trial(P, a.worker)
 
 for i, row in ipairs(a.rows) do
   local id, fence, seq, state, entry = row[1], row[2], row[3], row[4], ARGV[i + 1]
@@ -37,6 +36,7 @@ for i, row in ipairs(a.rows) do
     elseif seq == lengths[id] + 1 then
       if state ~= '' then
         rows[#rows + 1] = end_job(P, id, state, entry)
+        has_ended[id] = true
       else
         redis.call('RPUSH', P .. 'out:' .. id, entry)
         rows[#rows + 1] = {id, seq, entry}
@@ -46,12 +46,20 @@ for i, row in ipairs(a.rows) do
   end
 end
 
-if suspect and lengths[suspect] then
-  local job = redis.call('HMGET', P .. 'job:' .. suspect, 'suspect_len', 'sequences')
-  if lengths[suspect] > tonumber(job[1] or 0) + CLEARED_AFTER * tonumber(job[2] or 1) then
-    redis.call('HDEL', me, 'suspect')
-    ring(P, 0)  -- whatever the next suspect's class is
-  end
+local function is_cleared(id)
+  if has_ended[id] or not lengths[id] then return has_ended[id] end
+  local job = redis.call('HMGET', P .. 'job:' .. id, 'suspect_len', 'sequences')
+  return lengths[id] > tonumber(job[1] or 0) + CLEARED_AFTER * tonumber(job[2] or 1)
+end
+
+local still_tried = {}
+for _, id in ipairs(trial) do
+  if not is_cleared(id) then still_tried[#still_tried + 1] = id end
+end
+if #still_tried < #trial then
+  redis.call('HSET', me, 'on_trial', table.concat(still_tried, ' '))
+  redis.call('HINCRBY', me, 'num_cleared', #trial - #still_tried)
+  ring(P, 0)  -- whatever the next suspects' class is
 end
 publish(P, rows)
 return {lost, short, short_len}

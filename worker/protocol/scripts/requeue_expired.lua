@@ -6,7 +6,7 @@
 -- KEYS[1] prefix P    ARGV[1] lease_ms   ARGV[2] max_attempts   ARGV[3..5] encoded terminal events: worker lost,
 --                     expired, abandoned
 -- P..counters  hash  tick         P..workers, P..deadlines, P..watchers  zset -> ms      P..held:<name>  hash
--- P..job:<id>  hash  attempts, crashes     P..suspects  zset     P..worker:<name>  hash  suspect
+-- P..job:<id>  hash  attempts, crashes     P..suspects  zset     P..worker:<name>  hash  on_trial
 --
 -- Returns {requeued, failed, expired, abandoned}
 
@@ -26,18 +26,19 @@ if gap > lease_ms / 2 then
   return {0, 0, 0, 0}
 end
 
--- Where a suspect was being tried, it alone is blamed for the death; what ran beside it goes back as it was. That could
--- go on for ever if the blame were wrong, so deaths are counted too.
+-- Where suspects were being tried, they alone are blamed for the death; what ran beside them goes back as it was. That
+-- could go on for ever if the blame were wrong, so deaths are counted too. Of several that were tried together most are
+-- innocent: that ends none of them, each is tried alone next.
 local MAX_CRASHES = 3 * max_attempts
 local num_requeued, num_failed, rows = 0, 0, {}
 for _, worker in ipairs(redis.call('ZRANGEBYSCORE', P .. 'workers', '-inf', now, 'LIMIT', 0, 16)) do
-  local suspect = redis.call('HGET', P .. 'worker:' .. worker, 'suspect')
-  if suspect and redis.call('HEXISTS', P .. 'held:' .. worker, suspect) == 0 then suspect = false end
+  local trial, is_tried = on_trial(P, worker), {}
+  for _, id in ipairs(trial) do is_tried[id] = true end
   for _, id in ipairs(redis.call('HKEYS', P .. 'held:' .. worker)) do
-    local is_blamed = not suspect or id == suspect
+    local is_blamed = #trial == 0 or is_tried[id]
     local num_attempts = redis.call('HINCRBY', P .. 'job:' .. id, 'attempts', is_blamed and 1 or 0)
     local num_crashes = redis.call('HINCRBY', P .. 'job:' .. id, 'crashes', 1)
-    if num_attempts >= max_attempts or num_crashes >= MAX_CRASHES then
+    if num_attempts >= max_attempts and #trial < 2 or num_crashes >= MAX_CRASHES then
       rows[#rows + 1] = end_job(P, id, 'failed', ARGV[3]) or nil
       num_failed = num_failed + 1
     else
