@@ -12,6 +12,7 @@ from api.errors import ApiError, error_response, install_error_handlers
 from api.paths import SingleSlashes
 from api.pipeline.connection import CloseWhenAsked
 from api.pipeline.served_model import load_served_model
+from api.pipeline.tokenizer import TokenizerNotUsableError
 from api.routes import (
     batches,
     chat_completions,
@@ -53,6 +54,8 @@ def create_app(settings: ApiSettings | None = None) -> Flask:
     except (BadSetting, ModelNotPrepared, ValueError) as error:
         print(f"headrace web: {error}", file=sys.stderr)
         sys.exit(os.EX_CONFIG)
+    except (OSError, TokenizerNotUsableError) as error:  # files that had to be fetched, perhaps: worth another try
+        sys.exit(f"headrace web: {error}")
     app = Flask("headrace", static_folder=None)
     app.url_map.strict_slashes = False
     app.extensions["headrace"] = shared

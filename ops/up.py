@@ -37,12 +37,11 @@ def up(procfile: Path) -> int:
     commands = read_procfile(procfile)
     if read_settings(OpsSettings, environ).redis_url:
         commands.pop("broker", None)
-    settle_ports(environ, has_broker="broker" in commands)
     check_webhooks(read_settings(BatchSettings, environ))
-    model_name = ensure_model(environ)
+    settle_ports(environ, has_broker="broker" in commands)
     api = read_settings(ApiSettings, environ)
     with held(answering_host(api.host), api.port):  # API processes would share it with those of another `up`
-        return _supervise(commands, environ, model_name)
+        return _supervise(commands, environ, ensure_model(environ))
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -54,7 +53,12 @@ def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
 def settle_ports(environ: dict[str, str], has_broker: bool) -> None:
     """Replace port 0 in `environ` by a free port and point the others at the broker. Raises CannotStart."""
     api = read_settings(ApiSettings, environ)
-    _settle(environ, "HEADRACE_PORT", answering_host(api.host), api.port)
+    host = answering_host(api.host)
+    try:
+        is_port_free(host, 0)
+    except OSError as error:
+        raise CannotStart(f"HEADRACE_HOST: cannot listen on {host}: {error}") from error
+    _settle(environ, "HEADRACE_PORT", host, api.port)
     _check("HEADRACE_WORKER_METRICS_PORT", "127.0.0.1", read_settings(WorkerSettings, environ).metrics_port)
     if has_broker:
         _settle(environ, "HEADRACE_BROKER_PORT", broker.HOST, read_settings(OpsSettings, environ).broker_port)
@@ -67,11 +71,7 @@ def _settle(environ: dict[str, str], variable: str, host: str, port: int) -> Non
 
 
 def _check(variable: str, host: str, port: int) -> None:
-    try:
-        is_usable = port <= 0 or is_port_free(host, port)
-    except OSError as error:
-        raise CannotStart(f"HEADRACE_HOST: cannot listen on {host}: {error}") from error
-    if not is_usable:
+    if port > 0 and not is_port_free(host, port):
         raise CannotStart(f"port {port} is in use by another program: choose another with {variable} (0: any free one)")
 
 

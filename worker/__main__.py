@@ -45,7 +45,7 @@ def main() -> int:
         serve(settings, model_path, pool)
     except (BadSetting, ModelRefused, OSError) as error:
         log.error("the worker cannot serve", extra={"reason": str(error)})
-        return os.EX_CONFIG
+        return 1 if isinstance(error, OSError) else os.EX_CONFIG  # files that could not be read or fetched may be later
     return 0
 
 

@@ -73,8 +73,7 @@ class Publisher:
             is_short = published.short.keys()
             self._held.close_ended([row for row in rows if row.job_id not in is_short])
             # A job whose terminal event had been taken by an earlier, unanswered call counts as lost too: it is closed.
-            fences = {row.job_id: row.fence for row in rows}
-            self._held.report_lost((job_id, fences[job_id]) for job_id in published.lost)
+            self._held.report_lost({(row.job_id, row.fence) for row in rows if row.job_id in published.lost})
             rows = [
                 row for job_id, length in published.short.items() for row in self._held.events_from(job_id, length + 1)
             ]

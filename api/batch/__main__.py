@@ -23,6 +23,7 @@ from api.batch.desk import Desk
 from api.batch.settings import BatchSettings, check_webhooks
 from api.batch.tasks import Clockwork
 from api.pipeline.served_model import load_served_model
+from api.pipeline.tokenizer import TokenizerNotUsableError
 from api.services import build_services
 from api.settings import ApiSettings
 from worker.protocol.configuration import BadSetting, read_settings
@@ -45,6 +46,9 @@ def main() -> int:
     except (BadSetting, ModelNotPrepared, ValueError) as error:
         print(f"headrace batch-worker: {error}", file=sys.stderr)
         return os.EX_CONFIG
+    except (OSError, TokenizerNotUsableError) as error:  # files that had to be fetched, perhaps: worth another try
+        print(f"headrace batch-worker: {error}", file=sys.stderr)
+        return 1
     os.nice(_NICENESS)
     celery = new_celery_app(broker_url(batch, api))
     pool = desk.shared.model.name

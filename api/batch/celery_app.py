@@ -84,5 +84,8 @@ def broker_url(settings: BatchSettings, api: ApiSettings) -> str:
     return settings.celery_broker_url or api.redis_url
 
 
-# What `celery -A api.batch.celery_app` and Flower look for.
-app = new_celery_app(broker_url(read_settings(BatchSettings), read_settings(ApiSettings)))
+def __getattr__(name: str) -> Celery:
+    """`app`, which `celery -A api.batch.celery_app` and Flower look for: made then, as settings may be bad."""
+    if name != "app":
+        raise AttributeError(name)
+    return new_celery_app(broker_url(read_settings(BatchSettings), read_settings(ApiSettings)))

@@ -3,6 +3,7 @@
 from api.settings import ApiSettings
 from worker.protocol.queue import Admission
 
+_LONGEST_S = 86_400.0  # after a long stall hardly anything seems to drain
 _UNKNOWN_S = 1.0  # until something is free, while nobody has measured how fast the queue drains
 
 
@@ -31,7 +32,7 @@ def _requests(settings: ApiSettings, num_waiting: int, num_tokens: int, drain_ra
 def _drained_in_s(num_tokens: int, drain_rate: float) -> float:
     if num_tokens <= 0:
         return 0.0
-    return num_tokens / drain_rate if drain_rate > 0 else _UNKNOWN_S
+    return min(num_tokens / drain_rate, _LONGEST_S) if drain_rate > 0 else _UNKNOWN_S
 
 
 def duration(seconds: float) -> str:

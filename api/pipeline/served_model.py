@@ -35,13 +35,15 @@ class ServedModel:
 
 
 def load_served_model(settings: ApiSettings) -> ServedModel:
-    """Raises ModelNotPrepared, TokenizerNotUsableError, or BadSetting when the longest context cannot be told."""
+    """Raises ModelNotPrepared, TokenizerNotUsableError, OSError when files cannot be fetched, or BadSetting."""
     path, name = resolve_model(settings.model, settings.model_name)
     config_file = _config_file(path)
     try:
         config = json.loads(config_file.read_text())
     except ValueError as error:
         raise BadSetting(f"HEADRACE_MODEL={path!r}: its config.json cannot be read: {error}") from error
+    if not isinstance(config, dict):
+        raise BadSetting(f"HEADRACE_MODEL={path!r}: its config.json holds no object")
     text_config = config.get("text_config") or config
     tokenizer = ModelTokenizer.load(path, NativePool(settings.tokenizer_threads))
     vocab_size = text_config.get("vocab_size") or tokenizer.vocab_size
@@ -66,7 +68,8 @@ def _config_file(path: str) -> Path:
     try:
         found = cached_file(path, "config.json")
     except OSError as error:
-        raise BadSetting(f"HEADRACE_MODEL={path!r}: no config.json: {error}") from error
+        told = f"HEADRACE_MODEL={path!r}: no config.json: {error}"
+        raise (BadSetting(told) if Path(path).is_dir() else OSError(told)) from error
     if found is None:
         raise BadSetting(f"HEADRACE_MODEL={path!r}: no config.json")
     return Path(found)

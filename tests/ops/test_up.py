@@ -36,9 +36,10 @@ def test_given_a_port_in_use_then_the_error_names_it_and_its_setting(taken_port:
         settle_ports(environ, has_broker=True)
 
 
-def test_given_a_host_that_is_none_of_this_machines_then_the_error_names_it() -> None:
+@pytest.mark.parametrize("port", ["21000", "0"])
+def test_given_a_host_that_is_none_of_this_machines_then_the_error_names_it(port: str) -> None:
     with pytest.raises(CannotStart, match=r"HEADRACE_HOST: cannot listen on 192\.0\.2\.1: "):
-        settle_ports({"HEADRACE_HOST": "192.0.2.1", "HEADRACE_PORT": "21000"}, has_broker=False)
+        settle_ports({"HEADRACE_HOST": "192.0.2.1", "HEADRACE_PORT": port}, has_broker=False)
 
 
 def test_a_port_that_is_held_is_free_for_those_who_share_it_alone() -> None:

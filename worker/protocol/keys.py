@@ -6,7 +6,7 @@ The scripts derive every key from the prefix, so this is the one place that spel
   tenants         hash    tenant -> tokens waiting and running
   drain           hash    how fast interactive jobs leave the queue: rate (tokens a second) and its sums
   queue:<class>   zset    job -> its place in the fair order
-  suspects        zset    jobs whose worker died -> class, times blamed, when; claimed a few at a time
+  suspects        zset    jobs whose worker died -> class, times blamed, when; tried a few at a time
   fair:<class>    zset    tenant -> its last finish tag
   job:<id>        hash    body, state, tenant, class, cost, sequences, start, rank, fence, attempts, crashes, worker,
                           claim, retention_ms, suspect_len, fingerprint, client_state

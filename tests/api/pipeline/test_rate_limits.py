@@ -24,6 +24,11 @@ def test_nothing_is_promised_while_the_speed_is_unknown() -> None:
     assert headers(drain_rate=0.0) == ["10", "7", "1s", "1000", "600", "1s"]
 
 
+@pytest.mark.parametrize("drain_rate", [3e-72, 5e-324])
+def test_a_queue_that_hardly_moves_is_no_longer_than_a_day(drain_rate: float) -> None:
+    assert headers(drain_rate) == ["10", "7", "24h0m0s", "1000", "600", "24h0m0s"]
+
+
 def test_what_is_left_is_never_below_zero_and_takes_no_time_where_nothing_is_used() -> None:
     assert headers(drain_rate=100.0, num_waiting=12, tenant_tokens=5000)[1::3] == ["0", "0"]
     assert headers(drain_rate=100.0, tenant_tokens=0)[3:] == ["1000", "1000", "0s"]

@@ -70,10 +70,17 @@ def test_a_folder_without_a_configuration_is_refused(folder: Path) -> None:
         load_served_model(ApiSettings(model=str(folder)))
 
 
-def test_a_folder_with_a_broken_configuration_is_refused_by_name(folder: Path) -> None:
-    (folder / "config.json").write_text("{not json")
-    with pytest.raises(BadSetting, match=rf"HEADRACE_MODEL='{folder}': its config\.json cannot be read: "):
+@pytest.mark.parametrize(("text", "told"), [("{not json", "cannot be read: "), ("[]", "holds no object$")])
+def test_a_folder_with_a_broken_configuration_is_refused_by_name(text: str, told: str, folder: Path) -> None:
+    (folder / "config.json").write_text(text)
+    with pytest.raises(BadSetting, match=rf"HEADRACE_MODEL='{folder}': its config\.json {told}"):
         load_served_model(ApiSettings(model=str(folder)))
+
+
+def test_a_hub_id_whose_files_cannot_be_fetched_is_no_bad_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(OSError, match="nobody/nothing"):
+        load_served_model(ApiSettings(model="nobody/nothing"))
 
 
 def test_preparing_requests_never_loads_torch(smollm2_folder: Path) -> None:

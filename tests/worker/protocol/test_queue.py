@@ -196,7 +196,9 @@ def test_a_dead_workers_job_goes_on_elsewhere_and_its_zombie_is_fenced_off(
 
 
 def past_its_crash(worker: WorkerLease, suspect: ClaimedJob) -> None:
-    worker.publish_step([Row(suspect.job.id, suspect.fence, n, Delta(0, (n,), "x")) for n in range(1, 6)])
+    first = len(suspect.replay) + 1
+    rows = [Row(suspect.job.id, suspect.fence, n, Delta(0, (n,), "x")) for n in range(first, first + 5)]
+    worker.publish_step(rows)
 
 
 def test_a_worker_tries_one_suspect_and_one_more_at_a_time_for_each_that_gets_past_its_crash(
@@ -252,7 +254,8 @@ def test_suspects_that_die_together_end_with_neither_and_each_is_tried_alone_nex
     [untried, goes_on] = claim(third, 1)
     assert (untried.num_attempts, goes_on.job.id) == (1, cleared.job.id), "those blamed twice come last"
     assert claim(third, 2) == []
-    past_its_crash(third, untried)
+    for one in (untried, goes_on):
+        past_its_crash(third, one)
     [alone] = claim(third, 3)
     assert claim(third, 4) == []
     keep_ticking_until(queue, lambda: queue.describe(alone.job.id)["state"] == "failed", max_attempts=2)
@@ -342,12 +345,73 @@ def test_only_the_suspect_is_blamed_for_the_death_of_the_worker_that_tries_it(
     admit(queue, poison)
     for attempt in range(3):
         worker = new_worker(f"w{attempt}")
-        assert poison.id in [claimed.job.id for claimed in claim(worker, 1)]
+        assert [claimed.job.id for claimed in claim(worker, 1)] == [poison.id]
         if attempt == 1:
             admit(queue, innocent)
-            assert [claimed.job.id for claimed in claim(worker, 2)] == [innocent.id]
+            [beside] = claim(worker, 2)
+            past_its_crash(worker, beside)
         keep_ticking_until(queue, lambda: queue.describe(poison.id)["state"] != "running")
     assert (queue.describe(poison.id)["state"], queue.describe(innocent.id)["attempts"]) == ("failed", "0")
+
+
+@pytest.mark.parametrize("max_attempts", [2, 3])
+def test_a_poison_job_that_comes_while_others_are_on_trial_takes_none_of_them_with_it(
+    max_attempts: int, queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+) -> None:
+    innocents, poison = [new_job() for _ in range(3)], new_job()
+    for job in innocents:
+        admit(queue, job)
+    claim(new_worker("killed"))
+    keep_ticking_until(queue, lambda: queue.snapshot().num_running == 0)
+    admit(queue, poison)
+    deaths = 0
+    while queue.describe(poison.id)["state"] != "failed":
+        worker = new_worker(f"w{deaths}")
+        for number in itertools.count(1):
+            taken = claim(worker, number)
+            if poison.id in [one.job.id for one in taken]:
+                break
+            for one in taken:
+                past_its_crash(worker, one)
+        deaths += 1
+        keep_ticking_until(queue, lambda: queue.snapshot().num_running == 0, max_attempts)
+    assert deaths == 4
+    assert {queue.describe(job.id)["state"] for job in innocents} == {"queued"}
+
+
+@pytest.mark.parametrize("is_leaving", [True, False])
+def test_a_suspect_that_is_handed_back_on_trial_stays_a_suspect(
+    is_leaving: bool, client: redis.Redis, pool: str, queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+) -> None:
+    job = new_job()
+    admit(queue, job)
+    claim(new_worker("killed"))
+    keep_ticking_until(queue, lambda: queue.snapshot().num_running == 0)
+    worker = new_worker("w")
+    claim(worker, 1)
+    if is_leaving:
+        worker.requeue([], is_leaving=True)
+    else:
+        worker.renew([], 1, INFO)
+    assert client.zrange(f"headrace:{{{pool}}}:suspects", 0, -1) == [job.id.encode()]
+    assert queue.describe(job.id)["attempts"] == "1", "to be handed back is no attempt"
+
+
+def test_rows_of_a_job_from_before_it_came_back_to_the_same_worker_are_passed_over(
+    queue: JobQueue, new_worker: NewWorker, new_job: NewJob
+) -> None:
+    job = new_job()
+    admit(queue, job)
+    worker = new_worker("w")
+    claim(worker, 1)
+    worker.renew([], 1, INFO)
+    [again] = claim(worker, 2)
+    old, new = (
+        Row(job.id, again.fence - 1, 1, Delta(0, (5,), "old")),
+        Row(job.id, again.fence, 1, Terminal("succeeded")),
+    )
+    assert worker.publish_step([old, new]).lost == []
+    assert queue.replay(job.id, 0) == [Terminal("succeeded")]
 
 
 def test_a_poison_job_fails_after_its_attempts_and_says_why(

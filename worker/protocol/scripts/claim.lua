@@ -64,30 +64,37 @@ local function take(id)
 end
 
 -- Suspects (their worker died) are tried a few at a time, so that a poison job dies beside as few neighbours as can be:
--- one at first, one more with each that this worker has seen past its crash. One that was blamed twice is tried alone:
--- a third death is its own. A more urgent one takes the turn of another. Room is kept for one that does not fit yet, or
--- small jobs would overtake it for ever; but nobody waits for a class behind its own.
+-- one at first, one more with each that this worker has seen past its crash. One that was blamed twice is tried alone,
+-- and nothing of its class or behind it joins. A more urgent one takes the turn of another. Room is kept for one that
+-- does not fit yet, or small jobs would overtake it for ever; but nobody waits for a class behind its own.
 local num_open = NUM_CLASSES
-local trial = on_trial(P, a.worker)  -- the more urgent ones first
 local num_tried_at_once = 1 + tonumber(redis.call('HGET', me, 'num_cleared') or 0)
-local function number_of(id, field) return tonumber(redis.call('HGET', P .. 'job:' .. id, field)) end
-while true do
+local function suspect_of(id)
+  local job = redis.call('HMGET', P .. 'job:' .. id, 'class', 'attempts')
+  return {id = id, class = tonumber(job[1]), is_alone = tonumber(job[2]) > 1}
+end
+local trial, is_taken = {}, true  -- the more urgent ones first
+for i, id in ipairs(on_trial(P, a.worker)) do trial[i] = suspect_of(id) end
+while is_taken do
   local first = redis.call('ZRANGE', P .. 'suspects', 0, 0)[1]
   if not first then break end
-  local class, most = number_of(first, 'class'), num_tried_at_once
-  for _, id in ipairs({first, unpack(trial)}) do
-    if number_of(id, 'attempts') > 1 then most = 1 end
-  end
+  local suspect = suspect_of(first)
+  -- Whoever is tried alone has no company, so it is enough to look at the first.
+  local most = (suspect.is_alone or trial[1] and trial[1].is_alone) and 1 or num_tried_at_once
   local num_kept = math.min(#trial, most - 1)
-  if num_kept < #trial and number_of(trial[num_kept + 1], 'class') <= class then break end
-  if not take(first) then
-    num_open = class
-    break
+  if num_kept < #trial and trial[num_kept + 1].class <= suspect.class then break end
+  is_taken = take(first)
+  if is_taken then
+    for _ = num_kept + 1, #trial do enqueue_again(P, table.remove(trial).id, true) end
+    table.insert(trial, suspect.class == 0 and 1 or #trial + 1, suspect)
+  else
+    num_open = suspect.class
   end
-  for i = #trial, num_kept + 1, -1 do enqueue_again(P, table.remove(trial), true) end
-  table.insert(trial, class == 0 and 1 or #trial + 1, first)
 end
-redis.call('HSET', me, 'on_trial', table.concat(trial, ' '))
+if trial[1] and trial[1].is_alone then num_open = math.min(num_open, trial[1].class) end
+local tried_ids = {}
+for i, suspect in ipairs(trial) do tried_ids[i] = suspect.id end
+redis.call('HSET', me, 'on_trial', table.concat(tried_ids, ' '))
 
 local class = 0
 while class < num_open do

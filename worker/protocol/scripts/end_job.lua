@@ -30,26 +30,34 @@ local function ring(P, class)
   if redis.call('LLEN', bell) < 64 then redis.call('RPUSH', bell, class) end
 end
 
--- The suspects that a worker has on trial, of those that it still holds.
+-- The suspects that a worker has on trial, of those that it still holds: a list of them, and a set.
 local function on_trial(P, worker)
-  local ids = {}
+  local ids, is_tried = {}, {}
   for id in string.gmatch(redis.call('HGET', P .. 'worker:' .. worker, 'on_trial') or '', '%S+') do
-    if redis.call('HEXISTS', P .. 'held:' .. worker, id) == 1 then ids[#ids + 1] = id end
+    if redis.call('HEXISTS', P .. 'held:' .. worker, id) == 1 then ids[#ids + 1], is_tried[id] = id, true end
   end
-  return ids
+  return ids, is_tried
+end
+
+-- Whether a job has got past where a worker died with it, by this many tokens a sequence. Then it is no suspect any more.
+local CLEARED_AFTER = 4
+local function is_past_its_crash(P, id)
+  local job = redis.call('HMGET', P .. 'job:' .. id, 'suspect_len', 'sequences')
+  return redis.call('LLEN', P .. 'out:' .. id) > tonumber(job[1] or 0) + CLEARED_AFTER * tonumber(job[2] or 1)
 end
 
 -- Back into the queue, ahead of what has not started. A suspect (its worker died) waits apart: in order of class, one
--- that was blamed twice behind those blamed once.
+-- that was blamed twice behind the others. Whoever is put back while on trial stays one.
 local function enqueue_again(P, id, is_suspect)
   local key = P .. 'job:' .. id
   local job = redis.call('HMGET', key, 'class', 'cost', 'rank', 'worker', 'attempts')
+  local _, is_tried = on_trial(P, job[4])
   redis.call('HDEL', P .. 'held:' .. job[4], id)
   redis.call('HSET', key, 'state', 'queued', 'worker', '', 'suspect_len', redis.call('LLEN', P .. 'out:' .. id))
   redis.call('HINCRBY', P .. 'counters', 'running', -1)
   redis.call('HINCRBY', P .. 'counters', 'depth:' .. job[1], 1)
   redis.call('HINCRBY', P .. 'counters', 'tokens:' .. job[1], job[2])
-  if is_suspect then
+  if is_suspect or is_tried[id] then
     local later = tonumber(job[5]) > 1 and 5e12 or 0
     redis.call('ZADD', P .. 'suspects', tonumber(job[1]) * 1e13 + later + now_ms(), id)
   else

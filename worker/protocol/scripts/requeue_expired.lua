@@ -26,23 +26,28 @@ if gap > lease_ms / 2 then
   return {0, 0, 0, 0}
 end
 
--- Where suspects were being tried, they alone are blamed for the death; what ran beside them goes back as it was. That
--- could go on for ever if the blame were wrong, so deaths are counted too. Of several that were tried together most are
--- innocent: that ends none of them, each is tried alone next.
+-- Where suspects were being tried, they are blamed for the death. What ran beside them goes back as it was, but for what
+-- had hardly begun there: that is a suspect from now on. While more than one is in doubt, nobody is ended for it: each is
+-- tried on, one that was blamed twice alone. That could go on for ever if the blame were wrong, so deaths are counted.
 local MAX_CRASHES = 3 * max_attempts
 local num_requeued, num_failed, rows = 0, 0, {}
 for _, worker in ipairs(redis.call('ZRANGEBYSCORE', P .. 'workers', '-inf', now, 'LIMIT', 0, 16)) do
-  local trial, is_tried = on_trial(P, worker), {}
-  for _, id in ipairs(trial) do is_tried[id] = true end
-  for _, id in ipairs(redis.call('HKEYS', P .. 'held:' .. worker)) do
+  local trial, is_tried = on_trial(P, worker)
+  local ids, is_in_doubt, num_in_doubt = redis.call('HKEYS', P .. 'held:' .. worker), {}, 0
+  for _, id in ipairs(ids) do
+    is_in_doubt[id] = #trial == 0 or is_tried[id] or not is_past_its_crash(P, id)
+    if is_in_doubt[id] then num_in_doubt = num_in_doubt + 1 end
+  end
+  local ends_the_blamed = #trial == 0 or num_in_doubt == 1
+  for _, id in ipairs(ids) do
     local is_blamed = #trial == 0 or is_tried[id]
     local num_attempts = redis.call('HINCRBY', P .. 'job:' .. id, 'attempts', is_blamed and 1 or 0)
     local num_crashes = redis.call('HINCRBY', P .. 'job:' .. id, 'crashes', 1)
-    if num_attempts >= max_attempts and #trial < 2 or num_crashes >= MAX_CRASHES then
+    if ends_the_blamed and num_attempts >= max_attempts or num_crashes >= MAX_CRASHES then
       rows[#rows + 1] = end_job(P, id, 'failed', ARGV[3]) or nil
       num_failed = num_failed + 1
     else
-      enqueue_again(P, id, is_blamed)
+      enqueue_again(P, id, is_in_doubt[id])
       num_requeued = num_requeued + 1
     end
   end
