@@ -64,7 +64,9 @@ class ApiSettings:
     )
     grace_s: float = setting("WEB_GRACE_S", 630.0, "time to finish open streams on shutdown", at_least=0)
     lease_s: float = setting("LEASE_S", 5.0, "a worker silent for so long loses its jobs to another", at_least=0.5)
-    max_attempts: int = setting("MAX_ATTEMPTS", 3, "a job fails once so many deaths of workers in a row are put down to it", at_least=1)
+    max_attempts: int = setting(
+        "MAX_ATTEMPTS", 3, "a job fails once so many deaths of workers in a row are put down to it", at_least=1
+    )
     stall_timeout_s: float = setting(
         "STALL_TIMEOUT_S", 30.0, "a client that reads nothing for so long is cut off", at_least=1
     )

@@ -65,5 +65,7 @@ class WorkerSettings:
         at_least=-1,
         at_most=65535,
     )
-    max_attempts: int = setting("MAX_ATTEMPTS", 3, "a job fails once so many deaths of workers in a row are put down to it", at_least=1)
+    max_attempts: int = setting(
+        "MAX_ATTEMPTS", 3, "a job fails once so many deaths of workers in a row are put down to it", at_least=1
+    )
     log_level: str = setting("LOG_LEVEL", "info", "debug, info, warning or error")
