@@ -8,6 +8,7 @@ from gevent import monkey
 
 monkey.patch_all()
 
+import atexit  # noqa: E402
 import os  # noqa: E402
 import shutil  # noqa: E402
 import sys  # noqa: E402
@@ -22,6 +23,15 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 # The metrics of all processes meet in this folder. It must be there before prometheus_client is imported.
 _metrics_folder = tempfile.mkdtemp(prefix="headrace-metrics-")
 os.environ["PROMETHEUS_MULTIPROC_DIR"] = _metrics_folder
+_master_pid = os.getpid()
+
+
+@atexit.register
+def remove_metrics() -> None:
+    """Also where the settings turn out to be bad. The workers, forked from this process, leave it alone."""
+    if os.getpid() == _master_pid:
+        shutil.rmtree(_metrics_folder, ignore_errors=True)
+
 
 from prometheus_client import multiprocess  # noqa: E402
 
@@ -70,7 +80,3 @@ def post_worker_init(worker: Any) -> None:
 def child_exit(server: Any, worker: Any) -> None:  # noqa: ARG001
     """Live gauges of a dead process must not linger in the sums."""
     multiprocess.mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
-
-
-def on_exit(server: Any) -> None:  # noqa: ARG001
-    shutil.rmtree(_metrics_folder, ignore_errors=True)

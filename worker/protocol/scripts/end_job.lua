@@ -51,13 +51,14 @@ end
 local function enqueue_again(P, id, is_suspect)
   local key = P .. 'job:' .. id
   local job = redis.call('HMGET', key, 'class', 'cost', 'rank', 'worker', 'attempts')
-  local _, is_tried = on_trial(P, job[4])
+  local tried = redis.call('HGET', P .. 'worker:' .. job[4], 'on_trial') or ''
+  local is_tried = string.find(' ' .. tried .. ' ', ' ' .. id .. ' ', 1, true)
   redis.call('HDEL', P .. 'held:' .. job[4], id)
   redis.call('HSET', key, 'state', 'queued', 'worker', '', 'suspect_len', redis.call('LLEN', P .. 'out:' .. id))
   redis.call('HINCRBY', P .. 'counters', 'running', -1)
   redis.call('HINCRBY', P .. 'counters', 'depth:' .. job[1], 1)
   redis.call('HINCRBY', P .. 'counters', 'tokens:' .. job[1], job[2])
-  if is_suspect or is_tried[id] then
+  if is_suspect or is_tried then
     local later = tonumber(job[5]) > 1 and 5e12 or 0
     redis.call('ZADD', P .. 'suspects', tonumber(job[1]) * 1e13 + later + now_ms(), id)
   else
