@@ -2,7 +2,6 @@
 
 import argparse
 import importlib.metadata
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,15 +10,14 @@ from ops.batch_client import Refused
 from ops.batch_commands import add_batch_commands
 from ops.entry import INTERRUPTED, become
 from ops.procfile import BadProcfile
+from ops.queue_commands import BrokerRefused, ask_workers, doctor
 from ops.settings_table import settings_table
 from ops.up import CannotStart, up
-from worker.protocol.configuration import BadSetting, read_settings
-from worker.protocol.connection import connect
-from worker.protocol.model_identity import ModelNotPrepared, resolve_model
-from worker.protocol.queue import JobQueue
-from worker.settings import WorkerSettings
+from worker.protocol.configuration import BadSetting
+from worker.protocol.model_identity import ModelNotPrepared
 
 ROOT = Path(__file__).resolve().parent.parent
+_EXPECTED = (BadSetting, BadProcfile, BrokerRefused, CannotStart, ModelNotPrepared, Refused)  # their messages say all
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -28,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     run: Callable[[argparse.Namespace], int] = options.run
     try:
         return run(options)
-    except (BadSetting, BadProcfile, CannotStart, ModelNotPrepared, Refused, ValueError) as error:
+    except (*_EXPECTED, ValueError) as error:
         print(f"headrace: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -51,11 +49,11 @@ def _parser() -> argparse.ArgumentParser:
     add("worker", _become, "Run one worker.").set_defaults(program="worker")
     add("batch-worker", _become, "Run one process that drives batches.").set_defaults(program="batch-worker")
     add("prepare", _prepare, "Download the default model, or check and repair it.")
-    workers = add("workers", _workers, "Ask the workers of the model how they are, or to drain or resume.")
+    workers = add("workers", ask_workers, "Ask the workers of the model how they are, or to drain or resume.")
     workers.add_argument("question", choices=["ping", "stats", "drain", "resume"])
     workers.add_argument("name", nargs="*", help="workers to ask; none means all")
     add_batch_commands(commands.add_parser("batch", help="Submit, follow and read batches."))
-    add("doctor", _doctor, "Count the queue again from its jobs, and requeue jobs that no worker holds.")
+    add("doctor", doctor, "Count the queue again from its jobs, and requeue jobs that no worker holds.")
     add("settings", _settings, "Print all settings, their defaults and their meaning.")
     add("version", _version, "Print the version.")
     return parser
@@ -73,24 +71,6 @@ def _prepare(_: argparse.Namespace) -> int:
     from ops.prepare_model import prepare_default_model  # noqa: PLC0415  loads torch
 
     print(prepare_default_model())
-    return 0
-
-
-def _workers(options: argparse.Namespace) -> int:
-    from worker.control import ask  # noqa: PLC0415  kombu takes a moment to load
-
-    settings = read_settings(WorkerSettings)
-    _, pool = resolve_model(settings.model, settings.model_name)
-    url = settings.celery_broker_url or settings.redis_url
-    answers = ask(url, pool, options.question, options.name)
-    print(json.dumps(answers, indent=2, sort_keys=True))
-    return 0 if answers else 1
-
-
-def _doctor(_options: argparse.Namespace) -> int:
-    settings = read_settings(WorkerSettings)
-    _, pool = resolve_model(settings.model, settings.model_name)
-    print(json.dumps(JobQueue(connect(settings.redis_url), pool).rebuild()))
     return 0
 
 
