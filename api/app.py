@@ -51,10 +51,10 @@ def create_app(settings: ApiSettings | None = None) -> Flask:
         configure_logging(settings.log_level)
         model = load_served_model(settings)
         shared = build_services(settings, model)
-    except (BadSetting, ModelNotPrepared, ValueError) as error:
+    except (BadSetting, ModelNotPrepared, TokenizerNotUsableError, ValueError) as error:
         print(f"headrace web: {error}", file=sys.stderr)
         sys.exit(os.EX_CONFIG)
-    except (OSError, TokenizerNotUsableError) as error:  # files that had to be fetched, perhaps: worth another try
+    except OSError as error:  # files that had to be fetched, perhaps: worth another try
         sys.exit(f"headrace web: {error}")
     app = Flask("headrace", static_folder=None)
     app.url_map.strict_slashes = False

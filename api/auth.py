@@ -9,6 +9,7 @@ from api.errors import unauthorized
 from worker.protocol.configuration import BadSetting
 
 DEFAULT_TENANT = "default"
+_KEY = re.compile(r"[!-~]+")  # what stands in a header as it was typed
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # stands in Redis keys and metric labels
 
 
@@ -48,14 +49,16 @@ def parse_api_keys(text: str) -> ApiKeys:
     for place, entry in enumerate(filter(None, (part.strip() for part in text.split(","))), start=1):
         key, equals, tenant = entry.rpartition("=")
         key, tenant = (key, tenant) if equals else (entry, DEFAULT_TENANT)
-        if not key or not _TENANT.fullmatch(tenant):
+        if not _KEY.fullmatch(key) or not _TENANT.fullmatch(tenant):
             raise BadSetting(
-                f"HEADRACE_API_KEYS: entry {place} must be key or key=tenant, the tenant made of letters, "
-                "digits, dot, dash and underscore"
+                f"HEADRACE_API_KEYS: entry {place} must be key or key=tenant, the key made of visible ASCII signs, "
+                "the tenant of letters, digits, dot, dash and underscore"
             )
         if _digest(key) in tenant_by_digest:
             raise BadSetting(f"HEADRACE_API_KEYS: entry {place} repeats a key")
         tenant_by_digest[_digest(key)] = tenant
+    if text and not tenant_by_digest:  # as where the variables of a template are empty: not meant to be open
+        raise BadSetting("HEADRACE_API_KEYS: holds no key; leave it empty for a server open to everyone")
     return ApiKeys(tenant_by_digest)
 
 

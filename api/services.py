@@ -20,7 +20,7 @@ from api.relay.subscriber import Subscriber
 from api.relay.websocket_registry import WebSocketRegistry
 from api.responses.store import ResponseStore
 from api.settings import ApiSettings
-from worker.protocol.connection import connect
+from worker.protocol.connection import check_access, connect
 from worker.protocol.queue import JobQueue
 
 _STORAGE_THREADS = 4  # uploads and downloads that may ask the storage at one moment
@@ -47,6 +47,7 @@ class Services:
 
 def build_services(settings: ApiSettings, model: ServedModel) -> Services:
     """Raises BadSetting."""
+    check_access(settings.redis_url)
     client = connect(settings.redis_url)
     queue = JobQueue(client, model.name)
     storage = open_storage(settings, model.name)

@@ -18,7 +18,7 @@ class ApiSettings:
     )
     host: str = setting("HOST", "127.0.0.1", "address the API listens on")
     port: int = setting("PORT", 8000, "port the API listens on", at_least=0, at_most=65535)
-    web_processes: int = setting("WEB_PROCESSES", 2, "API processes", at_least=1)
+    web_processes: int = setting("WEB_PROCESSES", 2, "API processes", at_least=1, at_most=1024)
     max_connections: int = setting("MAX_CONNECTIONS", 2000, "connections one API process holds", at_least=1)
     tokenizer_threads: int = setting(
         "TOKENIZER_THREADS", 2, "native threads for tokenizing in one API process", at_least=1

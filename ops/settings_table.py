@@ -18,6 +18,10 @@ READERS: dict[str, tuple[type[Any], ...]] = {
 }
 
 
+def all_settings() -> list[type[Any]]:
+    return [cls for classes in READERS.values() for cls in classes]
+
+
 def settings_table() -> str:
     """A Markdown table with a row for each variable; who reads it is named in the last column."""
     fields: dict[str, dataclasses.Field[Any]] = {}

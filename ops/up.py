@@ -13,10 +13,11 @@ from ops.ports import free_port, held, is_listening, is_port_free
 from ops.procfile import read_procfile
 from ops.readiness import ReadinessWatch
 from ops.settings import OpsSettings
+from ops.settings_table import all_settings
 from ops.supervision import Plan
 from ops.supervisor import Supervisor
 from ops.welcome import answering_host, url_address, welcome
-from worker.protocol.configuration import read_settings
+from worker.protocol.configuration import read_settings, refuse_unknown_keys
 from worker.protocol.model_identity import default_model_folder, is_whole, resolve_model
 from worker.settings import WorkerSettings
 
@@ -34,6 +35,7 @@ class CannotStart(RuntimeError):
 def up(procfile: Path) -> int:
     """Run until stopped by a signal; the exit code. Raises CannotStart, BadProcfile, BadSetting, ModelNotPrepared."""
     environ = child_environment(os.environ)
+    refuse_unknown_keys(all_settings(), environ)
     commands = read_procfile(procfile)
     if read_settings(OpsSettings, environ).redis_url:
         commands.pop("broker", None)

@@ -20,7 +20,7 @@ from worker.loop import Ports, WorkerLoop
 from worker.metrics import WorkerMetrics, port_of
 from worker.models.refusal import ModelRefused
 from worker.protocol.configuration import BadSetting, read_settings
-from worker.protocol.connection import connect
+from worker.protocol.connection import check_access, connect
 from worker.protocol.model_identity import ModelNotPrepared, resolve_model
 from worker.protocol.queue import JobQueue
 from worker.protocol.structured_log import configure_logging
@@ -51,6 +51,7 @@ def main() -> int:
 
 def serve(settings: WorkerSettings, model_path: str, pool: str) -> None:
     """Load the model, serve the pool until SIGTERM or SIGINT, leave in order."""
+    check_access(settings.redis_url)
     engine = load_engine(settings, model_path)
     # A new name at every start: what an earlier process of this host held is reaped, never taken for ours.
     name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"

@@ -25,7 +25,9 @@ class WorkerSettings:
     cpu_kernels: str = setting(
         "CPU_KERNELS", "auto", "our own CPU kernels: auto, amx, avx512bf16, avx512, avx2, or none for plain torch"
     )
-    threads: int = setting("THREADS", 0, "compute threads of a worker on the CPU; 0 means one per core", at_least=0)
+    threads: int = setting(
+        "THREADS", 0, "compute threads of a worker on the CPU; 0 means one per core", at_least=0, at_most=1024
+    )
     page_size: int = setting("PAGE_SIZE", 32, "tokens a KV page holds", at_least=1)
     kv_memory_gib: float = setting(
         "KV_MEMORY_GIB",

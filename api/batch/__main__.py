@@ -43,10 +43,10 @@ def main() -> int:
         configure_logging(api.log_level)
         check_webhooks(batch)
         desk = Desk(build_services(api, load_served_model(api)), batch)
-    except (BadSetting, ModelNotPrepared, ValueError) as error:
+    except (BadSetting, ModelNotPrepared, TokenizerNotUsableError, ValueError) as error:
         print(f"headrace batch-worker: {error}", file=sys.stderr)
         return os.EX_CONFIG
-    except (OSError, TokenizerNotUsableError) as error:  # files that had to be fetched, perhaps: worth another try
+    except OSError as error:  # files that had to be fetched, perhaps: worth another try
         print(f"headrace batch-worker: {error}", file=sys.stderr)
         return 1
     os.nice(_NICENESS)

@@ -1,7 +1,6 @@
 """Webhooks as OpenAI sends them: small events, signed by the rules of Standard Webhooks, sent until they are taken."""
 
 import base64
-import binascii
 import contextlib
 import hashlib
 import hmac
@@ -16,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from api.batch.records import derived_digits
-from api.batch.settings import BatchSettings
+from api.batch.settings import BatchSettings, webhook_key
 from api.batch.store import BatchStore
 
 log = logging.getLogger("headrace.batch")
@@ -25,7 +24,6 @@ FIRST_PAUSE_S = 5
 LONGEST_PAUSE_S = 3600
 MAX_TRIES = 60  # over two days
 TIMEOUT_S = 10.0
-_SECRET_PREFIX = "whsec_"
 
 
 def event_of(batch_id: str, status: str) -> bytes:
@@ -36,22 +34,13 @@ def event_of(batch_id: str, status: str) -> bytes:
 
 def signed_headers(secret: str, event_id: str, body: bytes, now_s: int) -> dict[str, str]:
     signed = b".".join((event_id.encode(), str(now_s).encode(), body))
-    digest = hmac.new(_key_of(secret), signed, hashlib.sha256).digest()
+    digest = hmac.new(webhook_key(secret), signed, hashlib.sha256).digest()
     return {
         "Content-Type": "application/json",
         "webhook-id": event_id,
         "webhook-timestamp": str(now_s),
         "webhook-signature": "v1," + base64.b64encode(digest).decode(),
     }
-
-
-def _key_of(secret: str) -> bytes:
-    if not secret.startswith(_SECRET_PREFIX):
-        return secret.encode()
-    try:
-        return base64.b64decode(secret.removeprefix(_SECRET_PREFIX))
-    except binascii.Error:
-        return secret.encode()
 
 
 class WebhookSender:

@@ -66,7 +66,7 @@ class AdmissionControl:
         except redis.exceptions.OutOfMemoryError as error:
             raise errors.unavailable("The queue's memory is full. Please try again later.", 10.0) from error
         except redis.RedisError as error:
-            raise broker_away(job.id) from error
+            raise broker_away(job.id, error) from error
         return self._judged(admission)
 
     def snapshot(self, max_age_s: float = _FRESH_S) -> Snapshot:
@@ -79,7 +79,7 @@ class AdmissionControl:
             try:
                 self._snapshot = self._queue.snapshot()
             except redis.RedisError as error:
-                raise broker_away(None) from error
+                raise broker_away(None, error) from error
             self._taken_s = now_s
         return self._snapshot
 
@@ -117,8 +117,8 @@ def ready_workers(snapshot: Snapshot) -> list[WorkerInfo]:
     return ready
 
 
-def broker_away(job_id: str | None) -> ApiError:
-    log.error("the broker cannot be reached", extra={"job_id": job_id})
+def broker_away(job_id: str | None, error: redis.RedisError) -> ApiError:
+    log.error("the broker cannot be reached", extra={"job_id": job_id, "error": repr(error)})
     return errors.unavailable("The queue cannot be reached at the moment.", 1.0)
 
 

@@ -1,6 +1,7 @@
 """A model's tokenizer, loaded and used without torch."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer, decoders, models
@@ -49,11 +50,13 @@ class ModelTokenizer:
 
     @classmethod
     def load(cls, path: str, pool: NativePool) -> "ModelTokenizer":
-        """From a folder or hub id. Raises TokenizerNotUsableError."""
+        """From a folder or hub id. Raises TokenizerNotUsableError, OSError when its files cannot be fetched."""
         try:
             # The automatic class would import torch where it is installed, half a gigabyte in every API process.
             return cls(TokenizersBackend.from_pretrained(path), pool)
         except (OSError, ValueError, TypeError, KeyError, ImportError, AttributeError) as error:
+            if isinstance(error, OSError) and not Path(path).is_dir():
+                raise
             raise TokenizerNotUsableError(
                 f"HEADRACE_MODEL={path!r}: its tokenizer cannot be loaded: {error}"
             ) from error

@@ -143,7 +143,7 @@ def broker_asked(response_id: str) -> Iterator[None]:
     try:
         yield
     except redis.RedisError as error:
-        raise broker_away(response_id) from error
+        raise broker_away(response_id, error) from error
 
 
 def _load(shared: Services, ids: Iterable[str], tenant: str) -> dict[str, KeptResponse]:

@@ -120,7 +120,7 @@ def _broker_asked(response_id: str | None) -> Iterator[None]:
     except redis.exceptions.OutOfMemoryError as error:
         raise _full() from error
     except redis.RedisError as error:
-        raise broker_away(response_id) from error
+        raise broker_away(response_id, error) from error
 
 
 def _full() -> errors.ApiError:

@@ -18,7 +18,7 @@ def view_of_job(shared: Services, job_id: str, tenant: str | None = None) -> Str
     try:
         job = shared.queue.describe(job_id)
     except redis.RedisError as error:
-        raise broker_away(job_id) from error
+        raise broker_away(job_id, error) from error
     if "client_state" not in job or (tenant is not None and job["tenant"] != tenant):
         return None
     view: StreamView = msgspec.json.decode(job["client_state"], type=StreamView)

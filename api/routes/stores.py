@@ -22,7 +22,7 @@ def stores_asked() -> Iterator[None]:
     except redis.exceptions.OutOfMemoryError as error:
         raise errors.unavailable("The memory of the queue is full. Please try again later.", _ADVICE_S) from error
     except redis.RedisError as error:
-        raise broker_away(None) from error
+        raise broker_away(None, error) from error
     except StorageUnavailable as error:
         log.warning(str(error))
         message = "The storage of files cannot be reached at the moment."

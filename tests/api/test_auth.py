@@ -11,13 +11,18 @@ WRONG = (401, None, "invalid_api_key")
 
 @pytest.fixture
 def keys() -> ApiKeys:
-    return parse_api_keys(" sk-one , sk-two=acme,sk=3=b.e_t-a,, schlüssel=umlaut ")
+    return parse_api_keys(" sk-one , sk-two=acme,sk=3=b.e_t-a, ")
 
 
-@pytest.mark.parametrize("text", ["", " ", ",", " , "])
 @pytest.mark.parametrize("authorization", [None, "", "Bearer whatever", "Basic eA=="])
-def test_without_keys_the_server_is_open(text: str, authorization: str | None) -> None:
-    assert parse_api_keys(text).tenant_of(authorization) == "default"
+def test_without_keys_the_server_is_open(authorization: str | None) -> None:
+    assert parse_api_keys("").tenant_of(authorization) == "default"
+
+
+@pytest.mark.parametrize("text", [" ", ",", " , "])
+def test_a_setting_that_holds_no_key_does_not_open_the_server(text: str) -> None:
+    with pytest.raises(BadSetting, match=r"^HEADRACE_API_KEYS: holds no key"):
+        parse_api_keys(text)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +32,6 @@ def test_without_keys_the_server_is_open(text: str, authorization: str | None) -
         ("Bearer sk-two", "acme"),
         ("bearer  sk-two ", "acme"),
         ("Bearer sk=3", "b.e_t-a"),
-        ("Bearer schlüssel", "umlaut"),
     ],
 )
 def test_a_key_names_its_tenant(keys: ApiKeys, authorization: str, tenant: str) -> None:
@@ -68,7 +72,7 @@ def test_a_header_counts_before_the_url(keys: ApiKeys) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["sk-secret=", "=acme", "sk-secret=bad tenant", "a,sk-secret={x}", "sk-secret,sk-secret"]
+    "text", ["sk-secret=", "=acme", "sk-secret=bad tenant", "a,sk-secret={x}", "sk-secret,sk-secret", "sk-secreté"]
 )
 def test_a_malformed_setting_is_refused_without_showing_the_key(text: str) -> None:
     with pytest.raises(BadSetting, match="HEADRACE_API_KEYS") as info:

@@ -2,8 +2,10 @@
 
 import logging
 import time
+from pathlib import Path
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import AutoConfig
 
@@ -31,7 +33,7 @@ NUMERICS = 2  # goes up when the lean path's arithmetic changes
 def load_served_model(settings: WorkerSettings, path: str, device: torch.device) -> ServedModel:
     """Loads the model from a folder or hub id.
 
-    Raises BadSetting, ModelRefused when the model cannot be served, OSError when its files cannot be read.
+    Raises BadSetting, ModelRefused when the model cannot be served, OSError when its files cannot be read or fetched.
     """
     if settings.quantization not in QUANTIZATIONS:
         raise BadSetting(f"HEADRACE_QUANTIZATION={settings.quantization!r}: expected {', '.join(QUANTIZATIONS)}")
@@ -40,9 +42,12 @@ def load_served_model(settings: WorkerSettings, path: str, device: torch.device)
     kernels = _kernels(settings) if device.type == "cpu" else None
     try:
         return _load(settings, path, device, kernels)
-    except (BadSetting, ModelRefused, OSError):
+    except (BadSetting, ModelRefused):
         raise
-    except (ValueError, KeyError, TypeError, SafetensorError) as error:  # what the libraries make of broken files
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError, StrictDataclassError) as error:
+        # What the libraries make of broken files, and, without an error number, of files that a folder lacks.
+        if isinstance(error, OSError) and (error.errno is not None or not Path(path).is_dir()):
+            raise
         logger.debug("the model cannot be loaded", exc_info=True)
         reason = str(error).strip().partition("\n")[0]
         raise ModelRefused(f"{path} cannot be loaded: {type(error).__name__}: {reason}") from error

@@ -9,7 +9,7 @@ import dataclasses
 import math
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,10 +34,22 @@ def read_settings(cls: type[SettingsT], environ: Mapping[str, str] | None = None
     values: dict[str, Any] = {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         variable = field.metadata["variable"]
-        raw = environ.get(variable, in_file.get(variable.removeprefix(PREFIX).lower()))
+        raw = environ.get(variable, in_file.get(_key_of(variable)))
         if raw is not None and raw != "":
             values[field.name] = _convert(variable, raw, type(field.default), field.metadata["bounds"])
     return cls(**values)
+
+
+def refuse_unknown_keys(classes: Iterable[type[Any]], environ: Mapping[str, str]) -> None:
+    """Raises BadSetting where the file holds a key that is no setting of any of these classes."""
+    known = {_key_of(field.metadata["variable"]) for cls in classes for field in dataclasses.fields(cls)}
+    for key in _read_file(environ.get(PREFIX + "CONFIG")):
+        if key not in known:
+            raise BadSetting(f"{key}: the file of settings holds it, but there is no such setting")
+
+
+def _key_of(variable: str) -> str:
+    return variable.removeprefix(PREFIX).lower()
 
 
 def _read_file(path: str | None) -> dict[str, Any]:
@@ -46,11 +58,13 @@ def _read_file(path: str | None) -> dict[str, Any]:
         return {}
     try:
         return tomllib.loads(chosen.read_text())
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadSetting(f"HEADRACE_CONFIG={chosen}: {error}") from error
 
 
 def _convert(variable: str, raw: Any, kind: type, bounds: tuple[float, float]) -> Any:
+    if type(raw) not in (str, kind) and not (kind is float and type(raw) is int):  # a file's values have types
+        raise BadSetting(f"{variable}={raw!r}: expected {_names[kind]}")
     try:
         if kind is bool:
             value: Any = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[

@@ -32,3 +32,19 @@ def connect(url: str, *, socket_timeout_s: float = 5.0) -> redis.Redis:
     except ValueError as error:  # the URL itself may hold a password, so it is not repeated
         raise BadSetting(f"HEADRACE_REDIS_URL: {error}") from error
     return redis.Redis.from_pool(pool)
+
+
+def check_access(url: str) -> None:
+    """Raises BadSetting where the broker answers, but refuses us: that does not get better by itself.
+
+    One that cannot be reached yet is waited for by whoever needs it.
+    """
+    client = connect(url)
+    try:
+        client.ping()
+    except (redis.AuthenticationError, redis.ResponseError) as error:
+        raise BadSetting(f"HEADRACE_REDIS_URL: {error}") from error
+    except redis.RedisError:
+        pass
+    finally:
+        client.close()

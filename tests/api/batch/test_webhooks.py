@@ -179,7 +179,12 @@ def test_given_nobody_to_tell_then_nothing_is_kept(bench: Workbench) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [BatchSettings(webhook_url="http://x"), BatchSettings(webhook_url="ftp://x", webhook_secret="s")]
+    "settings",
+    [
+        BatchSettings(webhook_url="http://x"),
+        BatchSettings(webhook_url="ftp://x", webhook_secret="s"),
+        BatchSettings(webhook_url="http://x", webhook_secret="whsec_!!"),
+    ],
 )
 def test_given_a_url_without_a_secret_or_of_another_kind_then_it_is_refused(settings: BatchSettings) -> None:
     with pytest.raises(BadSetting, match="HEADRACE_WEBHOOK_"):
