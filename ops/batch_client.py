@@ -28,9 +28,11 @@ class BatchClient:
 
     def __init__(self, url: str, api_key: str) -> None:
         parts = urllib.parse.urlsplit(url.rstrip("/").removesuffix("/v1"))
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not _is_usable(parts):
             raise Refused(f"HEADRACE_URL={url}: expected http://HOST:PORT", is_passing=False)
         self._url = parts
+        if not (api_key.isascii() and api_key.isprintable()):  # the key is not repeated
+            raise Refused("HEADRACE_API_KEY: must be printable ASCII on one line", is_passing=False)
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
     def upload(self, path: Path) -> Json:
@@ -110,8 +112,14 @@ class _Exchange:
         except (OSError, http.client.HTTPException) as error:
             raise self._unreachable(error) from error
         if self._response.status >= 400:
-            raise Refused(_message(self._response.status, self.read()), is_passing=self._response.status in (429, 503))
+            raise self._refused(self._response.status, has_key="Authorization" in headers)
         return self._response
+
+    def _refused(self, status: int, *, has_key: bool) -> Refused:
+        message = _message(status, self.read())
+        if status == 401:
+            message += " Is HEADRACE_API_KEY right?" if has_key else " Set HEADRACE_API_KEY."
+        return Refused(message, is_passing=status in (429, 503))
 
     def read(self, size: int | None = None) -> bytes:
         assert self._response is not None
@@ -122,6 +130,15 @@ class _Exchange:
 
     def _unreachable(self, error: Exception) -> Refused:
         return Refused(f"No answer from {self._address}: {error}. Is HEADRACE_URL right?", is_passing=True)
+
+
+def _is_usable(parts: urllib.parse.SplitResult) -> bool:
+    try:
+        has_port = parts.port != 0
+    except ValueError:
+        return False
+    is_path = parts.path.isprintable() and " " not in parts.path
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and has_port and is_path
 
 
 def _message(status: int, body: bytes) -> str:

@@ -84,9 +84,17 @@ def _watch(options: argparse.Namespace) -> int:
     finally:
         progress.close()
     for error in (batch["errors"] or {}).get("data", []):
-        place = f"line {error['line']}: " if error["line"] else ""
-        print(f"{place}{error['message']} ({error['code']})", file=sys.stderr)
+        print(_error_line(error), file=sys.stderr)
     return 0 if batch["status"] == "completed" else 1
+
+
+def _error_line(error: Json) -> str:
+    """Begins with the line it is about, which most messages name themselves."""
+    place = f"line {error['line']}: " if error["line"] else ""
+    message = str(error["message"])
+    if message.lower().startswith(place):
+        message = message[len(place) :]
+    return f"{place}{message} ({error['code']})"
 
 
 def _look(client: BatchClient, batch_id: str) -> Json:
@@ -116,6 +124,8 @@ def _results(options: argparse.Namespace) -> int:
         raise Refused(message, is_passing=False)
     try:
         _download(client, file_id, options.output)
+    except BrokenPipeError:
+        raise  # whoever reads the answers has enough of them
     except OSError as error:
         raise Refused(f"cannot write {options.output or 'the answers'}: {error.strerror}", is_passing=False) from error
     return 0

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib.metadata
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from worker.protocol.configuration import BadSetting
 from worker.protocol.model_identity import ModelNotPrepared
 
 ROOT = Path(__file__).resolve().parent.parent
+OUTPUT_CLOSED = 141  # what a shell reports of a program ended by SIGPIPE
 _EXPECTED = (BadSetting, BadProcfile, BrokerRefused, CannotStart, ModelNotPrepared, Refused)  # their messages say all
 
 
@@ -25,7 +27,13 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run
     try:
-        return run(options)
+        code = run(options)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # Who read our output has enough of it, as `head` does. What is left would fail once more at the exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OUTPUT_CLOSED
     except (*_EXPECTED, ValueError) as error:
         print(f"headrace: {error}", file=sys.stderr)
         return 1
