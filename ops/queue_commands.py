@@ -10,14 +10,12 @@ import redis
 from ops import broker
 from ops.settings import OpsSettings
 from worker.protocol.configuration import BadSetting, read_settings
-from worker.protocol.connection import connect
+from worker.protocol.connection import BAD_URL, connect, reason_of
 from worker.protocol.model_identity import resolve_model
 from worker.protocol.queue import JobQueue
 from worker.settings import WorkerSettings
 
 _REDIS, _CELERY_BROKER = "HEADRACE_REDIS_URL", "HEADRACE_CELERY_BROKER_URL"
-# The URL's parts are left out: where a password holds a slash, parsers take a piece of it for the port.
-_BAD_URL = "expected a URL such as redis://:PASSWORD@HOST:6379/0, with / in a password written as %2F"
 
 
 class BrokerRefused(RuntimeError):
@@ -69,10 +67,8 @@ def _named(variable: str, *more: type[Exception]) -> Iterator[None]:
     try:
         yield
     except refusals as error:
-        # Without a password Redis lectures on HELLO, which redis-py sent on its own.
-        reason = "Authentication required." if str(error).startswith("HELLO ") else error
-        raise BrokerRefused(f"{variable}: {reason}") from error
+        raise BrokerRefused(f"{variable}: {reason_of(error)}") from error
     except KeyError as error:  # kombu's, of an unknown scheme
         raise BrokerRefused(f"{variable}: {error.args[0]}") from error
     except (ValueError, TypeError) as error:
-        raise BrokerRefused(f"{variable}: {_BAD_URL}") from error
+        raise BrokerRefused(f"{variable}: {BAD_URL}") from error

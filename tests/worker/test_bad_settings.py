@@ -70,9 +70,10 @@ def test_given_a_broker_that_refuses_us_then_it_is_a_bad_setting_and_one_that_is
 
 
 def test_given_an_address_that_is_no_redis_then_it_is_refused_without_repeating_its_password() -> None:
-    with pytest.raises(BadSetting, match="HEADRACE_REDIS_URL") as refused:
-        connect("http://user:secret@127.0.0.1")
-    assert "secret" not in str(refused.value)
+    for url in ("http://user:secret@127.0.0.1", "redis://:secret/rest@127.0.0.1"):
+        with pytest.raises(BadSetting, match="HEADRACE_REDIS_URL") as refused:
+            connect(url)
+        assert "secret" not in str(refused.value)
 
 
 def test_given_a_taken_metrics_port_then_a_second_worker_is_told_which_setting_to_change() -> None:

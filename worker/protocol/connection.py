@@ -11,6 +11,8 @@ _NUM_RETRIES = 3
 _RETRY_PAUSE_S = 0.1
 _MAX_CONNECTIONS = 32  # a burst of streams takes turns instead of opening a connection each
 _POOL_WAIT_S = 5.0
+# The URL's parts are left out: where a password holds a slash, parsers take a piece of it for the port.
+BAD_URL = "expected a URL such as redis://:PASSWORD@HOST:6379/0, with / in a password written as %2F"
 
 
 def connect(url: str, *, socket_timeout_s: float = 5.0) -> redis.Redis:
@@ -29,8 +31,8 @@ def connect(url: str, *, socket_timeout_s: float = 5.0) -> redis.Redis:
             socket_connect_timeout=1.0,
             socket_keepalive=True,
         )
-    except ValueError as error:  # the URL itself may hold a password, so it is not repeated
-        raise BadSetting(f"HEADRACE_REDIS_URL: {error}") from error
+    except ValueError as error:
+        raise BadSetting(f"HEADRACE_REDIS_URL: {BAD_URL}") from error
     return redis.Redis.from_pool(pool)
 
 
@@ -43,8 +45,13 @@ def check_access(url: str) -> None:
     try:
         client.ping()
     except (redis.AuthenticationError, redis.ResponseError) as error:
-        raise BadSetting(f"HEADRACE_REDIS_URL: {error}") from error
+        raise BadSetting(f"HEADRACE_REDIS_URL: {reason_of(error)}") from error
     except redis.RedisError:
         pass
     finally:
         client.close()
+
+
+def reason_of(error: Exception) -> str:
+    """Without a password Redis lectures on HELLO, which redis-py sent on its own."""
+    return "Authentication required." if str(error).startswith("HELLO ") else str(error)

@@ -196,8 +196,9 @@ def test_a_dead_workers_job_goes_on_elsewhere_and_its_zombie_is_fenced_off(
 
 
 def past_its_crash(worker: WorkerLease, suspect: ClaimedJob) -> None:
+    """As far as is enough after four deaths."""
     first = len(suspect.replay) + 1
-    rows = [Row(suspect.job.id, suspect.fence, n, Delta(0, (n,), "x")) for n in range(first, first + 5)]
+    rows = [Row(suspect.job.id, suspect.fence, n, Delta(0, (n,), "x")) for n in range(first, first + 33)]
     worker.publish_step(rows)
 
 
@@ -377,6 +378,53 @@ def test_a_poison_job_that_comes_while_others_are_on_trial_takes_none_of_them_wi
         keep_ticking_until(queue, lambda: queue.snapshot().num_running == 0, max_attempts)
     assert deaths == 4
     assert {queue.describe(job.id)["state"] for job in innocents} == {"queued"}
+
+
+def kill(client: redis.Redis, pool: str, queue: JobQueue, name: str, max_attempts: int) -> None:
+    """The worker's lease is over."""
+    queue.requeue_expired(LEASE_MS, max_attempts)
+    client.zadd(f"headrace:{{{pool}}}:workers", {name: 1})
+    queue.requeue_expired(LEASE_MS, max_attempts)
+
+
+def serve_until_it_dies(worker: WorkerLease, poison: Job, num_steps: int) -> None:
+    """All that the worker claims advances a token a step, until the poison job has advanced by `num_steps`."""
+    lengths, held = dict[str, int](), list[ClaimedJob]()
+    for number in itertools.count(1):
+        taken = claim(worker, number)
+        held += taken
+        lengths |= {one.job.id: len(one.replay) for one in taken}
+        for one in held:
+            if one.job.id == poison.id and lengths[poison.id] == len(one.replay) + num_steps:
+                return
+        lengths = {job_id: length + 1 for job_id, length in lengths.items()}
+        worker.publish_step([Row(one.job.id, one.fence, lengths[one.job.id], Delta(0, (5,), "x")) for one in held])
+
+
+@pytest.mark.parametrize("steps_and_deaths", [(0, 3), (10, 8)])
+def test_a_long_stream_outlives_one_poison_job_after_the_other(
+    steps_and_deaths: tuple[int, int],
+    client: redis.Redis,
+    pool: str,
+    queue: JobQueue,
+    new_worker: NewWorker,
+    new_job: NewJob,
+) -> None:
+    """Each kills its worker when it has advanced by so much, also if it gets further each time."""
+    num_steps, most_deaths = steps_and_deaths
+    stream, names = new_job(), [f"w{number}" for number in range(99)]
+    admit(queue, stream)
+    for _ in range(5):
+        poison, deaths = new_job(), 0
+        admit(queue, poison)
+        while queue.describe(poison.id)["state"] != "failed":
+            serve_until_it_dies(new_worker(names[0]), poison, num_steps)
+            queue.requeue_expired(LEASE_MS, 2)
+            client.zadd(f"headrace:{{{pool}}}:workers", {names.pop(0): 1})
+            queue.requeue_expired(LEASE_MS, 2)
+            deaths += 1
+        assert deaths <= most_deaths
+        assert queue.describe(stream.id)["state"] == "queued"
 
 
 @pytest.mark.parametrize("is_leaving", [True, False])

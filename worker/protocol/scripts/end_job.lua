@@ -39,11 +39,12 @@ local function on_trial(P, worker)
   return ids, is_tried
 end
 
--- Whether a job has got past where a worker died with it, by this many tokens a sequence. Then it is no suspect any more.
-local CLEARED_AFTER = 4
+-- Whether a job has got so far past where a worker died with it that it is no suspect any more: by 4 tokens a sequence,
+-- and twice as many with each death it was in doubt for, or one that always dies a little later would be cleared for ever.
 local function is_past_its_crash(P, id)
-  local job = redis.call('HMGET', P .. 'job:' .. id, 'suspect_len', 'sequences')
-  return redis.call('LLEN', P .. 'out:' .. id) > tonumber(job[1] or 0) + CLEARED_AFTER * tonumber(job[2] or 1)
+  local job = redis.call('HMGET', P .. 'job:' .. id, 'suspect_len', 'sequences', 'crashes')
+  local num_tokens = 4 * 2 ^ math.min(math.max(tonumber(job[3] or 0) - 1, 0), 6)
+  return redis.call('LLEN', P .. 'out:' .. id) > tonumber(job[1] or 0) + num_tokens * tonumber(job[2] or 1)
 end
 
 -- Back into the queue, ahead of what has not started. A suspect (its worker died) waits apart: in order of class, one

@@ -26,10 +26,9 @@ if gap > lease_ms / 2 then
   return {0, 0, 0, 0}
 end
 
--- Where suspects were being tried, they are blamed for the death. What ran beside them goes back as it was, but for what
--- had hardly begun there: that is a suspect from now on. While more than one is in doubt, nobody is ended for it: each is
--- tried on, one that was blamed twice alone. That could go on for ever if the blame were wrong, so deaths are counted.
-local MAX_CRASHES = 3 * max_attempts
+-- Where suspects were being tried, they are blamed for the death, else all are. In doubt is besides what had hardly begun
+-- there: it goes back as a suspect, the rest as it was. A job that was blamed too often ends, but only where nobody else
+-- can have done it: it was there alone, or was tried alone (its third blame) with nobody else in doubt.
 local num_requeued, num_failed, rows = 0, 0, {}
 for _, worker in ipairs(redis.call('ZRANGEBYSCORE', P .. 'workers', '-inf', now, 'LIMIT', 0, 16)) do
   local trial, is_tried = on_trial(P, worker)
@@ -38,12 +37,12 @@ for _, worker in ipairs(redis.call('ZRANGEBYSCORE', P .. 'workers', '-inf', now,
     is_in_doubt[id] = #trial == 0 or is_tried[id] or not is_past_its_crash(P, id)
     if is_in_doubt[id] then num_in_doubt = num_in_doubt + 1 end
   end
-  local ends_the_blamed = #trial == 0 or num_in_doubt == 1
   for _, id in ipairs(ids) do
     local is_blamed = #trial == 0 or is_tried[id]
     local num_attempts = redis.call('HINCRBY', P .. 'job:' .. id, 'attempts', is_blamed and 1 or 0)
-    local num_crashes = redis.call('HINCRBY', P .. 'job:' .. id, 'crashes', 1)
-    if ends_the_blamed and num_attempts >= max_attempts or num_crashes >= MAX_CRASHES then
+    redis.call('HINCRBY', P .. 'job:' .. id, 'crashes', is_in_doubt[id] and 1 or 0)
+    local is_guilty = #trial == 0 or #ids == 1 or num_in_doubt == 1 and num_attempts > 2
+    if is_blamed and is_guilty and num_attempts >= max_attempts then
       rows[#rows + 1] = end_job(P, id, 'failed', ARGV[3]) or nil
       num_failed = num_failed + 1
     else
