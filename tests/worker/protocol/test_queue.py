@@ -401,7 +401,7 @@ def serve_until_it_dies(worker: WorkerLease, poison: Job, num_steps: int) -> Non
         worker.publish_step([Row(one.job.id, one.fence, lengths[one.job.id], Delta(0, (5,), "x")) for one in held])
 
 
-@pytest.mark.parametrize("steps_and_deaths", [(0, 3), (10, 8)])
+@pytest.mark.parametrize("steps_and_deaths", [(0, 3), (10, 12)])
 def test_a_long_stream_outlives_one_poison_job_after_the_other(
     steps_and_deaths: tuple[int, int],
     client: redis.Redis,

@@ -39,11 +39,12 @@ local function on_trial(P, worker)
   return ids, is_tried
 end
 
--- Whether a job has got so far past where a worker died with it that it is no suspect any more: by 4 tokens a sequence,
--- and twice as many with each death it was in doubt for, or one that always dies a little later would be cleared for ever.
+-- Whether a job has got so far past where a worker died with it that it is no suspect any more: by 4 tokens a sequence.
+-- From the third death on that it was in doubt for it takes twice as many each time, up to 64, or one that dies a little
+-- later each time would be cleared for ever.
 local function is_past_its_crash(P, id)
   local job = redis.call('HMGET', P .. 'job:' .. id, 'suspect_len', 'sequences', 'crashes')
-  local num_tokens = 4 * 2 ^ math.min(math.max(tonumber(job[3] or 0) - 1, 0), 6)
+  local num_tokens = 4 * 2 ^ math.min(math.max(tonumber(job[3] or 0) - 2, 0), 4)
   return redis.call('LLEN', P .. 'out:' .. id) > tonumber(job[1] or 0) + num_tokens * tonumber(job[2] or 1)
 end
 
