@@ -1,7 +1,6 @@
 """Settings of the batch process, beside those it shares with the API."""
 
 import base64
-import binascii
 from dataclasses import dataclass
 
 from worker.protocol.configuration import BadSetting, setting
@@ -36,12 +35,15 @@ def check_webhooks(settings: BatchSettings) -> None:
         raise BadSetting("HEADRACE_WEBHOOK_SECRET: must be set where HEADRACE_WEBHOOK_URL is")
     try:
         webhook_key(settings.webhook_secret)
-    except binascii.Error as error:
+    except ValueError as error:
         raise BadSetting("HEADRACE_WEBHOOK_SECRET: what follows whsec_ must be base64") from error
 
 
 def webhook_key(secret: str) -> bytes:
-    """What webhooks are signed with. Raises binascii.Error."""
+    """What webhooks are signed with. Raises ValueError."""
     if not secret.startswith(_SECRET_PREFIX):
         return secret.encode()
-    return base64.b64decode(secret.removeprefix(_SECRET_PREFIX), validate=True)
+    key = base64.b64decode(secret.removeprefix(_SECRET_PREFIX), validate=True)
+    if not key:
+        raise ValueError("no key")
+    return key

@@ -184,6 +184,8 @@ def test_given_nobody_to_tell_then_nothing_is_kept(bench: Workbench) -> None:
         BatchSettings(webhook_url="http://x"),
         BatchSettings(webhook_url="ftp://x", webhook_secret="s"),
         BatchSettings(webhook_url="http://x", webhook_secret="whsec_!!"),
+        BatchSettings(webhook_url="http://x", webhook_secret="whsec_"),
+        BatchSettings(webhook_url="http://x", webhook_secret="whsec_é"),
     ],
 )
 def test_given_a_url_without_a_secret_or_of_another_kind_then_it_is_refused(settings: BatchSettings) -> None:
